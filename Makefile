@@ -154,7 +154,7 @@ soak: setup  ## the long forms of the tests, from a printed seed (SEED=... repea
 bench: setup $(PEERS_READY)  ## the benchmarks, against real peers in one run; ONLY=name runs one part, QUICK=yes tiny sizes
 	$(BIN)/python -m benchmarks $(ONLY:%=--only %) $(if $(QUICK),--quick) $(BENCH_OPTIONS)
 
-docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options, commands, events, the endpoint, promises; and the list of long tests
+docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options, commands, events, stream requests, the endpoint, promises; and the list of long tests
 	@mkdir -p docs
 	$(BIN)/python -m tools.options_page > docs/options.md.new
 	@mv docs/options.md.new docs/options.md
@@ -164,6 +164,8 @@ docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options
 	@mv docs/command-line.md.new docs/command-line.md
 	$(BIN)/python -m tools.event_page > docs/events.md.new
 	@mv docs/events.md.new docs/events.md
+	$(BIN)/python -m tools.stream_request_page > docs/stream-requests.md.new
+	@mv docs/stream-requests.md.new docs/stream-requests.md
 	$(BIN)/python -m tools.protocol_page < docs/endpoint-protocol.md > docs/endpoint-protocol.md.new
 	@mv docs/endpoint-protocol.md.new docs/endpoint-protocol.md
 	$(BIN)/python -m tests.promises > docs/promises.md.new

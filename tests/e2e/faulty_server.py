@@ -17,18 +17,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from aeron_spark.cli.main import main
 from aeron_spark.connection.peer_calls import Deferred
-from aeron_spark.server.stream_service import StreamRequestHandler
+from aeron_spark.server.stream_operations import OperationService
 from aeron_spark.streams.journal import Journal, encode_entry
 from aeron_spark.streams.model import WriteRights
 from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.stages import CommittableRows
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
-from aeron_spark.wire.stream_requests import AnyRequest, Committed, CommitTransaction, Response
+from aeron_spark.wire.stream_requests import Committed, CommitTransaction, Request, Response
 
 STAGED: Final = "staged"  # all rows are staged, and the commit has not begun
 UNPUBLISHED: Final = "unpublished"  # other commits wait for this one, and no row of it is published
@@ -84,7 +84,7 @@ class Faults:
 
 def inject(faults: Faults) -> None:
     """Replace the methods of the product that have points."""
-    stream_commit, append, execute = Stream.commit, Journal.append, StreamRequestHandler.execute
+    stream_commit, append, execute = Stream.commit, Journal.append, OperationService.execute
     publish, committing = Recordings.publish, threading.local()
 
     def commit(self: Stream, request: CommitTransaction, *rights: WriteRights) -> Committed:
@@ -113,7 +113,7 @@ def inject(faults: Faults) -> None:
         if b"committed" in payload:
             faults.die(JOURNALLED, name)
 
-    def execute_and_fail(self: StreamRequestHandler, request: AnyRequest) -> Response | Deferred:
+    def execute_and_fail(self: OperationService, request: Request[Any]) -> Response | Deferred:
         if not isinstance(request, CommitTransaction):
             return execute(self, request)
         # Counted here: a commit with inline rows waits for the one that publishes before it reaches Stream.commit.
@@ -128,7 +128,7 @@ def inject(faults: Faults) -> None:
     Stream.commit = commit  # type: ignore[method-assign]
     Recordings.publish = publish_rows  # type: ignore[method-assign]
     Journal.append = append_record  # type: ignore[method-assign]
-    StreamRequestHandler.execute = execute_and_fail  # type: ignore[method-assign]
+    OperationService.execute = execute_and_fail  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

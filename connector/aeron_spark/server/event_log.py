@@ -44,20 +44,12 @@ from aeron_spark.streams.model import (
 from aeron_spark.streams.time_index import SECOND_NS
 from aeron_spark.wire.stream_requests import (
     NEXT_NUMBER,
-    AlterStream,
-    AnyRequest,
+    OPERATIONS,
     BeginTransaction,
     CommitEmptyTransaction,
     CommitTransaction,
-    CreateStream,
-    DeleteStream,
-    EndStream,
     OpenStage,
-    PurgeStream,
-    ReleaseLease,
-    ReleaseWriter,
-    RenameStream,
-    ReopenStream,
+    Request,
 )
 
 LOG: Final = logging.getLogger("aeron_spark.server")
@@ -213,31 +205,14 @@ class EventLog:
             stack=None if is_expected else stack_of(error),
         )  # fmt: skip
 
-    def _report_request(self, request: AnyRequest, name: str, error: AeronSparkError | None) -> None:
+    def _report_request(self, request: Request[Any], name: str, error: AeronSparkError | None) -> None:
         if error is not None and error.reason == DIVERGED:
             self.report("diverged", stream=getattr(request, "stream", None), name=name, error=error.what)
+        declared = EVENTS.get(OPERATIONS[type(request)].event)
+        if declared is not None and error is None and not getattr(request, "dry_run", False):
+            fields = {field: getattr(request, field) for field in declared.fields if field != "name"}
+            self.report(declared.name, **fields, name=name)
         match request:
-            case CreateStream() if error is None:
-                self.report("stream_created", stream=request.stream, partitions=request.partitions, name=name)
-            case DeleteStream() if error is None:
-                self.report("stream_deleted", stream=request.stream, name=name)
-            case AlterStream(dry_run=False) if error is None:
-                self.report(
-                    "stream_altered", stream=request.stream, retention_bytes=request.retention_bytes,
-                    retention_seconds=request.retention_seconds, schema_policy=request.schema_policy, name=name,
-                )  # fmt: skip
-            case RenameStream() if error is None:
-                self.report("stream_renamed", stream=request.stream, new_name=request.new_name, name=name)
-            case EndStream() if error is None:
-                self.report("stream_ended", stream=request.stream, name=name)
-            case ReopenStream() if error is None:
-                self.report("stream_reopened", stream=request.stream, name=name)
-            case ReleaseWriter() if error is None:
-                self.report("writer_released", stream=request.stream, writer=request.writer, name=name)
-            case ReleaseLease() if error is None:
-                self.report("lease_released", stream=request.stream, reader=request.reader, name=name)
-            case PurgeStream() if error is None:
-                self.report("purged", stream=request.stream, name=name)
             case CommitTransaction() | CommitEmptyTransaction() if error is not None:
                 self._report_failed(request, name, error)
                 if error.reason == SCHEMA:  # another transaction has changed the schema since the stage was opened

@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -25,7 +25,7 @@ from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import REFUSALS, AeronSparkError, EndedError, OptionError, RefusedError
 from aeron_spark.keys.clients_file import key_name
 from aeron_spark.protocol.access import PeerStore
-from aeron_spark.protocol.admin_messages import MAX_REQUEST_BYTES, encode_response
+from aeron_spark.protocol.admin_messages import MAX_REQUEST_BYTES, decode_request, encode_response
 from aeron_spark.protocol.grants import Grant, matches
 from aeron_spark.protocol.keypair import PREFIX, fingerprint, parse_public, public_text
 from aeron_spark.protocol.sources import Network, canonical_address
@@ -33,6 +33,53 @@ from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.bans import Ban, Subject
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.streams.store import StreamStore
+
+OperatorResult = Mapping[str, Any]
+OperatorCommand = Callable[[Mapping[str, Any]], OperatorResult | Iterable[OperatorResult]]
+"""Executes a command with its arguments, and returns one result, or several that are sent one by one.
+
+Results have values that JSON has. An AeronSparkError becomes the error of the response.
+"""
+
+
+class OperatorService:
+    """The commands of the server's operator; see protocol.admin_messages for the lines.
+
+    Other parts of the server may add ``commands`` at any time. ``report`` takes the exceptions of commands that are not
+    errors of this package.
+    """
+
+    def __init__(
+        self, commands: Mapping[str, OperatorCommand], report: Callable[[BaseException], object]
+    ) -> None:  # fmt: skip
+        self._commands: Final = commands
+        self._report: Final = report
+
+    def respond(self, line: bytes) -> Iterator[bytes]:
+        """Execute the line of a request, and yield the lines of the response."""
+        try:
+            name, arguments = decode_request(line)
+            command = self._commands.get(name)
+            if command is None:
+                raise OptionError(
+                    f"the server has no command {name[:64]!r}",
+                    remedy="Use the aeron-spark command of the server's release.",
+                )
+            result = command(arguments)
+            if isinstance(result, Mapping):
+                yield encode_response(result)
+                return
+            for one in result:
+                yield encode_response(one, has_more=True)
+            yield encode_response(None)
+        except AeronSparkError as error:
+            yield encode_response(error)
+        except Exception as error:
+            self._report(error)
+            failure = AeronSparkError(
+                f"the command failed: {type(error).__name__}: {error}", remedy="See the server's log."
+            )
+            yield encode_response(failure)
 
 
 class KeyNames:

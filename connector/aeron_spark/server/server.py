@@ -36,18 +36,19 @@ from aeron_spark.server.log_output import ServerLogOutput
 from aeron_spark.server.log_space import LogSpace
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.metrics import MetricCounts, MetricReader, ServerMetrics, State, require_prometheus_client
-from aeron_spark.server.operation_service import OperatorCommand, OperatorService
 from aeron_spark.server.operator import (
     AdminSocket,
     BanCommands,
     ConnectionCommands,
     ConnectionReporter,
+    OperatorCommand,
+    OperatorService,
     ServerClients,
     StreamCommands,
 )
 from aeron_spark.server.server_node import ServerNode
 from aeron_spark.server.state import Readiness, ServerState
-from aeron_spark.server.stream_service import StreamService
+from aeron_spark.server.stream_operations import StreamService
 from aeron_spark.server.watch import DiskReserve, EventWatch, StoreHousekeeper
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.transport.addresses import HostPort, ip_of

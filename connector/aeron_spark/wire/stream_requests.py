@@ -26,10 +26,13 @@ of this read or stage on it.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import IntEnum
-from functools import cached_property
-from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar, cast, get_args
+from functools import cached_property, reduce
+from operator import or_
+from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar, cast, get_args
 
 import msgspec
 import pyarrow as pa
@@ -66,6 +69,51 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 
 class Request(msgspec.Struct, Generic[ResponseT], frozen=True, forbid_unknown_fields=True):
     """The base of all requests; ``ResponseT`` is the response to a request that succeeds."""
+
+
+class StreamRequest(Request[ResponseT], Generic[ResponseT], frozen=True):
+    """A request about one stream."""
+
+    stream: StreamName
+
+
+Action = Literal["read", "write", "create", "manage", "purge"]
+"""The actions that a grant allows on a stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A class of requests: its ``response``, and the rules of the server.
+
+    The client's grant needs one of ``actions`` on the stream; none for a request without a stream. A server that is
+    about to end refuses what ``begins`` further work, and with a nearly full disk what ``writes``. The server reports
+    ``event`` with the fields of the request when it has succeeded.
+    """
+
+    response: type[Response]
+    actions: tuple[Action, ...]
+    event: str
+    begins: bool
+    writes: bool
+
+
+OPERATIONS: Final[dict[type[Request[Any]], Operation]] = {}
+RequestT = TypeVar("RequestT", bound=Request[Any])
+
+
+def operation(
+    *actions: Action, event: str = "", begins: bool = False, writes: bool = False
+) -> Callable[[type[RequestT]], type[RequestT]]:
+    """Return the decorator that adds a class of requests to OPERATIONS; see :class:`Operation`."""
+
+    def add(kind: type[RequestT]) -> type[RequestT]:
+        if issubclass(kind, StreamRequest) is not bool(actions):
+            raise TypeError(f"{kind.__name__} must have a stream and actions, or neither")
+        (response,) = get_args(vars(kind)["__orig_bases__"][0])
+        OPERATIONS[kind] = Operation(response, actions, event, begins, writes)
+        return kind
+
+    return add
 
 
 class Done(Response, frozen=True, tag="done"):
@@ -214,25 +262,26 @@ class LeaseList(Response, frozen=True, tag="lease-list"):
     leases: tuple[StreamLease, ...]
 
 
+@operation()
 class ListStreams(Request[StreamList], frozen=True, tag="list"):
     """List the streams that the client may use, including damaged ones."""
 
 
-class DescribeStream(Request[StreamInfo], frozen=True, tag="describe"):
+@operation(*get_args(Action))
+class DescribeStream(StreamRequest[StreamInfo], frozen=True, tag="describe"):
     """Describe a stream. For a damaged stream, fails with the stream's error unless ``accept_damaged`` is true."""
 
-    stream: StreamName
     accept_damaged: bool = False
 
 
-class CreateStream(Request[StreamInfo], frozen=True, tag="create"):
+@operation("create", event="stream_created", writes=True)
+class CreateStream(StreamRequest[StreamInfo], frozen=True, tag="create"):
     """Create a stream. A retention of 0 means no limit; ``segment_bytes`` 0 means the server's default.
 
     With ``schema`` (Arrow IPC) the stream has Arrow rows of this schema from the beginning; empty: the first
     transaction gives it content and schema.
     """
 
-    stream: StreamName
     partitions: Int64
     retention_bytes: Int64
     retention_seconds: Finite
@@ -241,62 +290,59 @@ class CreateStream(Request[StreamInfo], frozen=True, tag="create"):
     schema: Schema = b""
 
 
-class AlterStream(Request[StreamAlteration], frozen=True, tag="alter"):
+@operation("manage", event="stream_altered")
+class AlterStream(StreamRequest[StreamAlteration], frozen=True, tag="alter"):
     """Change the retention and the schema policy of a stream; None leaves a value unchanged, a retention of 0 ends it.
 
     With ``dry_run`` the server changes nothing, and responds as if it had.
     """
 
-    stream: StreamName
     retention_bytes: Int64 | None = None
     retention_seconds: Finite | None = None
     schema_policy: Word | None = None
     dry_run: bool = False
 
 
-class RenameStream(Request[StreamInfo], frozen=True, tag="rename"):
+@operation("manage", event="stream_renamed")
+class RenameStream(StreamRequest[StreamInfo], frozen=True, tag="rename"):
     """Give a stream another name; its rows stay."""
 
-    stream: StreamName
     new_name: StreamName
 
 
-class EndStream(Request[StreamInfo], frozen=True, tag="end"):
+@operation("manage", event="stream_ended")
+class EndStream(StreamRequest[StreamInfo], frozen=True, tag="end"):
     """End a stream: it takes no more rows, and its followers end after its last row."""
 
-    stream: StreamName
 
-
-class ReopenStream(Request[StreamInfo], frozen=True, tag="reopen"):
+@operation("manage", event="stream_reopened")
+class ReopenStream(StreamRequest[StreamInfo], frozen=True, tag="reopen"):
     """Let an ended stream take rows again."""
 
-    stream: StreamName
 
-
-class ListWriters(Request[WriterList], frozen=True, tag="writers"):
+@operation("manage")
+class ListWriters(StreamRequest[WriterList], frozen=True, tag="writers"):
     """List the writer ids of a stream after the id ``after``, in their order, up to a number that the server sets."""
 
-    stream: StreamName
     after: Id = ""
 
 
-class ReleaseWriter(Request[Done], frozen=True, tag="release-writer"):
+@operation("manage", event="writer_released")
+class ReleaseWriter(StreamRequest[Done], frozen=True, tag="release-writer"):
     """Let any key use a writer id: the next one that writes under it owns it."""
 
-    stream: StreamName
     writer: Id
 
 
-class ListLeases(Request[LeaseList], frozen=True, tag="leases"):
+@operation("manage")
+class ListLeases(StreamRequest[LeaseList], frozen=True, tag="leases"):
     """List the leases of the readers of a stream."""
 
-    stream: StreamName
 
-
-class ReleaseLease(Request[Done], frozen=True, tag="release-lease"):
+@operation("manage", event="lease_released")
+class ReleaseLease(StreamRequest[Done], frozen=True, tag="release-lease"):
     """End the leases of a reader."""
 
-    stream: StreamName
     reader: Id
 
 
@@ -361,29 +407,21 @@ class PurgeReport(Response, frozen=True, tag="purged"):
     partitions: tuple[PurgedPartition, ...]
 
 
-class DeleteStream(Request[Done], frozen=True, tag="delete"):
+@operation("purge", event="stream_deleted")
+class DeleteStream(StreamRequest[Done], frozen=True, tag="delete"):
     """Delete a stream with all its rows."""
 
-    stream: StreamName
 
-
-class PurgeStream(Request[PurgeReport], frozen=True, tag="purge"):
+@operation("purge", event="purged")
+class PurgeStream(StreamRequest[PurgeReport], frozen=True, tag="purge"):
     """Make the transactions before a position or a time unreadable, of one partition or of all, and free their space.
 
     Rows under a lease follow when it ends.
     """
 
-    stream: StreamName
     partition: Int64 | None = None
     before_position: Int64 | None = None
     before_time_ns: Int64 | None = None
-
-
-AdminRequest = (
-    ListStreams | DescribeStream | CreateStream | AlterStream | RenameStream | EndStream | ReopenStream | DeleteStream
-    | PurgeStream | ListWriters | ReleaseWriter | ListLeases | ReleaseLease
-)  # fmt: skip
-AdminResponse = Done | StreamInfo | StreamList | StreamAlteration | PurgeReport | WriterList | LeaseList
 
 
 _PRINTED: Final = (
@@ -579,19 +617,18 @@ class Committed(Response, frozen=True, tag="committed"):
     stamp: str
 
 
-class PartitionStates(Request[CommittedPartitions], frozen=True, tag="states"):
+@operation("read", "write")
+class PartitionStates(StreamRequest[CommittedPartitions], frozen=True, tag="states"):
     """Return the committed state of each partition."""
 
-    stream: StreamName
 
-
-class FindBoundary(Request[BoundaryFound], frozen=True, tag="boundary"):
+@operation("read")
+class FindBoundary(StreamRequest[BoundaryFound], frozen=True, tag="boundary"):
     """Find the position at which a range from ``start`` may end; see ``log.api.Boundaries``.
 
     ``max_rows`` None means no limit.
     """
 
-    stream: StreamName
     partition: Int64
     start: Int64
     limit: Int64
@@ -600,45 +637,45 @@ class FindBoundary(Request[BoundaryFound], frozen=True, tag="boundary"):
     framed: bool
 
 
-class FindPosition(Request[PartitionPositions], frozen=True, tag="position"):
+@operation("read")
+class FindPosition(StreamRequest[PartitionPositions], frozen=True, tag="position"):
     """Find the first position in each partition whose rows were committed at or after a time."""
 
-    stream: StreamName
     time_ns: Int64
 
 
-class MeasureLags(Request[ReaderLags], frozen=True, tag="measure-lags"):
+@operation("read")
+class MeasureLags(StreamRequest[ReaderLags], frozen=True, tag="measure-lags"):
     """Measure the lag of a reader that has read all rows before ``positions``, by partition."""
 
-    stream: StreamName
     positions: Positions
 
 
-class AwaitCommits(Request[CommitsSeen], frozen=True, tag="await"):
+@operation("read")
+class AwaitCommits(StreamRequest[CommitsSeen], frozen=True, tag="await"):
     """Wait until rows are committed beyond the position of any partition in ``ends``."""
 
-    stream: StreamName
     ends: Annotated[tuple[Int64, ...], msgspec.Meta(max_length=MAX_PARTITIONS)]
     seconds: Seconds
 
 
-class RenewLease(Request[Done], frozen=True, tag="lease"):
+@operation("read")
+class RenewLease(StreamRequest[Done], frozen=True, tag="lease"):
     """Protect rows at and after ``positions``, by partition, from retention for ``seconds``; 0 ends the lease."""
 
-    stream: StreamName
     reader: Id
     positions: Positions
     seconds: Seconds
 
 
-class StartRead(Request[Done], frozen=True, tag="read"):
+@operation("read")
+class StartRead(StreamRequest[Done], frozen=True, tag="read"):
     """Send ``[start, end)`` over the bulk link ``link``, in messages with the number ``request``.
 
     ``epoch`` is the epoch of the byte before ``position``. The request fails if the stream has another epoch there.
     None means that the server does not check.
     """
 
-    stream: StreamName
     partition: Int64
     start: Int64
     end: Int64
@@ -648,6 +685,7 @@ class StartRead(Request[Done], frozen=True, tag="read"):
     position: Int64 = 0
 
 
+@operation()
 class StopRead(Request[Done], frozen=True, tag="stop"):
     """Stop a read. A read that was started later on the same link continues."""
 
@@ -655,31 +693,37 @@ class StopRead(Request[Done], frozen=True, tag="stop"):
     request: Int64
 
 
-class LastTransaction(Request[LastCommitted], frozen=True, tag="last"):
+@operation("write")
+class LastTransaction(StreamRequest[LastCommitted], frozen=True, tag="last"):
     """Return the last transaction that a producer committed under the writer id; "" means any producer."""
 
-    stream: StreamName
     writer: Id
     producer: Id
 
 
-class BeginTransaction(Request[Begun], frozen=True, tag="begin"):
+@operation("write", begins=True, writes=True)
+class BeginTransaction(StreamRequest[Begun], frozen=True, tag="begin"):
     """Begin a transaction and fence earlier runs of the writer."""
 
-    stream: StreamName
     transaction: Transaction
 
+    @property
+    def only_fences(self) -> bool:
+        """Whether it fences the run of a failed commit, which is aborted, and begins no transaction."""
+        return self.transaction.number == NEXT_NUMBER and bool(self.transaction.replaced)
 
-class FindLostTransaction(Request[LostTransaction], frozen=True, tag="find-lost"):
+
+@operation("write")
+class FindLostTransaction(StreamRequest[LostTransaction], frozen=True, tag="find-lost"):
     """Find the first transaction up to ``acknowledged`` that is missing in the stream."""
 
-    stream: StreamName
     writer: Id
     acknowledged: Int64
     stamp: Stamp
 
 
-class OpenStage(Request[StageOpened], frozen=True, tag="open-stage"):
+@operation("write", begins=True, writes=True)
+class OpenStage(StreamRequest[StageOpened], frozen=True, tag="open-stage"):
     """Open a stage that the client fills over the bulk link ``link`` with messages of the number ``request``.
 
     The same request, sent again, returns the same stage. With ``partition`` None, the server chooses the partition:
@@ -692,7 +736,6 @@ class OpenStage(Request[StageOpened], frozen=True, tag="open-stage"):
     another stage. A commit names one of them.
     """
 
-    stream: StreamName
     transaction: Transaction
     partition: Int64 | None
     task: Int64
@@ -707,16 +750,17 @@ class OpenStage(Request[StageOpened], frozen=True, tag="open-stage"):
     crc: Int64 = 0
 
 
-class FinishStage(Request[StageFinished], frozen=True, tag="finish-stage"):
+@operation("write")
+class FinishStage(StreamRequest[StageFinished], frozen=True, tag="finish-stage"):
     """Wait until all ``size`` bytes of a stage have arrived, and finish the stage."""
 
-    stream: StreamName
     stage: Id
     size: Int64
     seconds: Seconds
 
 
-class CommitTransaction(Request[Committed], frozen=True, tag="commit"):
+@operation("write", writes=True)
+class CommitTransaction(StreamRequest[Committed], frozen=True, tag="commit"):
     """Commit a transaction: all its parts become visible together. ``rows`` is the number of the transaction's rows.
 
     While another commit runs, the server waits at most ``seconds``, and then fails with StillWorking. With inline parts
@@ -724,7 +768,6 @@ class CommitTransaction(Request[Committed], frozen=True, tag="commit"):
     in ``transaction`` have a meaning.
     """
 
-    stream: StreamName
     transaction: Transaction
     parts: Annotated[tuple[CommitPart, ...], msgspec.Meta(max_length=MAX_PARTS)]
     rows: Int64
@@ -733,20 +776,27 @@ class CommitTransaction(Request[Committed], frozen=True, tag="commit"):
     evolve_schema: bool = False
 
 
-class CommitEmptyTransaction(Request[Committed], frozen=True, tag="commit-empty"):
+@operation("write", begins=True)
+class CommitEmptyTransaction(StreamRequest[Committed], frozen=True, tag="commit-empty"):
     """Commit a transaction without rows. A separate request, so that a commit that lost its parts cannot succeed."""
 
-    stream: StreamName
     transaction: Transaction
     seconds: Seconds
     token: Token = ""
 
 
-class AbortTransaction(Request[Done], frozen=True, tag="abort"):
+@operation("write")
+class AbortTransaction(StreamRequest[Done], frozen=True, tag="abort"):
     """Delete the stages of a transaction. Has no effect on a committed transaction."""
 
-    stream: StreamName
     transaction: Transaction
+
+
+def writer_of(request: Request[Any]) -> str | None:
+    """Return the writer id under which a request writes; None for other requests."""
+    if OPERATIONS[type(request)].actions != ("write",):
+        return None
+    return getattr(getattr(request, "transaction", request), "writer", None)
 
 
 CommitT = TypeVar("CommitT", CommitTransaction, CommitEmptyTransaction)
@@ -756,16 +806,6 @@ def bounded(request: CommitT, seconds: float) -> CommitT:
     """Return a commit for which the server waits at most ``seconds``."""
     return msgspec.structs.replace(request, seconds=min(request.seconds, seconds))
 
-
-AnyRequest = (
-    AdminRequest | PartitionStates | FindBoundary | FindPosition | MeasureLags | AwaitCommits | RenewLease | StartRead
-    | StopRead | LastTransaction | BeginTransaction | FindLostTransaction | OpenStage | FinishStage | CommitTransaction
-    | CommitEmptyTransaction | AbortTransaction
-)  # fmt: skip
-AnyResponse = (
-    AdminResponse | Failure | CommittedPartitions | PartitionPositions | ReaderLags
-    | BoundaryFound | CommitsSeen | LastCommitted | Begun | LostTransaction | StageOpened | StageFinished | Committed
-)  # fmt: skip
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
@@ -783,16 +823,10 @@ _HEAD_DECODER: Final = msgspec.msgpack.Decoder(_Head)
 _WORD_DECODER: Final = msgspec.msgpack.Decoder(Word)
 _NAME_DECODER: Final = msgspec.msgpack.Decoder(StreamName)
 _REQUEST_DECODERS: Final = {
-    request.__struct_config__.tag: (request, msgspec.msgpack.Decoder(request)) for request in get_args(AnyRequest)
+    request.__struct_config__.tag: (request, msgspec.msgpack.Decoder(request)) for request in OPERATIONS
 }
-_RESPONSE_DECODER: Final = msgspec.msgpack.Decoder(AnyResponse)
-
-
-def _responses_of(requests: tuple[type[Request[Any]], ...]) -> dict[type[Request[Any]], type[Response]]:
-    return {request: get_args(vars(request)["__orig_bases__"][0])[0] for request in requests}
-
-
-RESPONSES: Final = _responses_of(get_args(AnyRequest))  # the response class of each request class
+RESPONSES: Final[tuple[type[Response], ...]] = (Failure, *dict.fromkeys(one.response for one in OPERATIONS.values()))
+_RESPONSE_DECODER: Final[msgspec.msgpack.Decoder[Response]] = msgspec.msgpack.Decoder(reduce(or_, RESPONSES))
 
 
 def encode_request(request: Request[Any]) -> bytes:
@@ -816,8 +850,8 @@ def _not_sent(request: Request[Any], reason: str) -> OptionError:
     )
 
 
-_BOUNDS: Final = {request: bounds_of(request) for request in get_args(AnyRequest)}
-MAX_REQUEST_BYTES: Final = {request: longest_encoding(request) for request in get_args(AnyRequest)}
+_BOUNDS: Final = {request: bounds_of(request) for request in OPERATIONS}
+MAX_REQUEST_BYTES: Final = {request: longest_encoding(request) for request in OPERATIONS}
 _MAX_HEAD_BYTES: Final = 1_024  # of a text in _Head, encoded; more than the longest stream name has
 
 
@@ -828,13 +862,13 @@ class EncodedRequest(NamedTuple):
     kind: type[Request[Any]]
     stream: str
 
-    def decode(self) -> AnyRequest:
+    def decode(self) -> Request[Any]:
         """Decode the whole request. Raises DataFormatError for bytes that are not a request."""
         # The decoder copies a text before it checks its length; 15 MB stop all other Python threads for 6 to 25 ms.
         longest = MAX_REQUEST_BYTES[self.kind]
         if len(self.data) > longest:
             raise _not_a_request(f"{len(self.data)} bytes, {self.kind.__name__} has at most {longest}")
-        request: AnyRequest = _decoded(_REQUEST_DECODERS[self.kind.__struct_config__.tag][1], self.data, _A_REQUEST)
+        request: Request[Any] = _decoded(_REQUEST_DECODERS[self.kind.__struct_config__.tag][1], self.data, _A_REQUEST)
         return request
 
 
@@ -861,7 +895,7 @@ def _not_a_request(reason: str) -> DataFormatError:
     return DataFormatError(f"these bytes are not {_A_REQUEST}: {reason}", remedy=_SAME_RELEASE)
 
 
-def decode_request(data: bytes) -> AnyRequest:
+def decode_request(data: bytes) -> Request[Any]:
     """Decode a request. Raises DataFormatError for bytes that are not a request."""
     return decode_head(data).decode()
 
@@ -880,12 +914,12 @@ def decode_response(request: Request[ResponseT], data: bytes, call: str = "") ->
 
     Raises the error of a Failure, with ``call``, and DataFormatError for bytes that are not a response to this request.
     """
-    response: AnyResponse = _decoded(_RESPONSE_DECODER, data, "a response of the stream service")
+    response: Response = _decoded(_RESPONSE_DECODER, data, "a response of the stream service")
     if isinstance(response, Failure):
         error = decode_error(response.error)
         error.call = call
         raise error
-    expected = RESPONSES[type(request)]
+    expected = OPERATIONS[type(request)].response
     if not isinstance(response, expected):
         raise DataFormatError(
             f"the stream service responded to {type(request).__name__} with {type(response).__name__}, expected "

@@ -23,7 +23,6 @@ from aeron_spark.client.client import Client
 from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.rpc_messages import CALL
-from aeron_spark.wire import stream_requests as admin_rpc
 from aeron_spark.wire import stream_requests as rpc
 from aeron_spark.wire.staged_items import encode_values_item
 from tests.internals import runner_of
@@ -47,7 +46,7 @@ def waits(client: Client) -> Iterator[None]:
 
 def one_way_calls(client: Client) -> Iterator[None]:
     """One-way calls that the server cannot refuse."""
-    request = rpc.encode_request(admin_rpc.ListStreams())
+    request = rpc.encode_request(rpc.ListStreams())
     proxy = client.remote(rpc.SERVICE).oneway
     while True:
         proxy[rpc.METHOD](request)

@@ -13,8 +13,7 @@ from rich.console import Console
 
 from aeron_spark.cli.main import main
 from aeron_spark.cli.server_top import ServerSample, ServerView, render_view, view_of
-from aeron_spark.server.operation_service import OperatorService
-from aeron_spark.server.operator import AdminSocket
+from aeron_spark.server.operator import AdminSocket, OperatorService
 
 Report = Mapping[str, Any]
 

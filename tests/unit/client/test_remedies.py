@@ -26,7 +26,7 @@ from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.keypair import fingerprint
 from aeron_spark.protocol.rpc_dispatch import REMEDIES
 from aeron_spark.server.server_facts import EventReported
-from aeron_spark.server.stream_service import StreamRequestHandler
+from aeron_spark.server.stream_operations import OperationService
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.wire import stream_requests
 from tests.unit.connection.endpoints import ADDRESS, World, client_options, wait_for
@@ -153,7 +153,7 @@ class RefusingStreams:
             store=lambda: SimpleNamespace(names=()), grant_of=lambda _: Grant(), facts=Bus(),
             check_write=lambda: None, deadlines=None,
         )  # fmt: skip
-        connection.add_service(StreamRequestHandler(service, connection), stream_requests.SERVICE)
+        connection.add_service(OperationService(service, connection), stream_requests.SERVICE)
 
 
 def test_the_error_of_a_stream_request_has_the_name_of_its_call_in_the_servers_log(world: World) -> None:

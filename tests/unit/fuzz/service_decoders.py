@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import msgspec
 from msgspec import inspect
@@ -16,8 +16,8 @@ from tests.unit.fuzz.fuzzing import Decoder
 from tests.unit.fuzz.stream_decoders import random_epochs
 from tests.unit.fuzz.values import random_value
 
-_REQUESTS: Final = tuple(inspect.type_info(kind) for kind in get_args(stream_requests.AnyRequest))
-_RESPONSES: Final = tuple(inspect.type_info(kind) for kind in get_args(stream_requests.AnyResponse))
+_REQUESTS: Final = tuple(inspect.type_info(kind) for kind in stream_requests.OPERATIONS)
+_RESPONSES: Final = tuple(inspect.type_info(kind) for kind in stream_requests.RESPONSES)
 
 
 _GIVEN: Final[dict[str, Callable[[Random], Any]]] = {
@@ -42,7 +42,7 @@ def _requests_by_tag() -> dict[bytes, Any]:
     found: dict[bytes, Any] = {}
     for kind in _REQUESTS:
         request: Any = random_value(kind, source, _GIVEN)
-        tag = stream_requests.RESPONSES[type(request)].__struct_config__.tag
+        tag = stream_requests.OPERATIONS[type(request)].response.__struct_config__.tag
         found[str(tag).encode()] = request
     return found
 

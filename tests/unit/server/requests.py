@@ -10,7 +10,7 @@ from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.rpc_dispatch import PeerCall
 from aeron_spark.protocol.rpc_messages import Call, encode_call
-from aeron_spark.server.operation_service import OperationService
+from aeron_spark.server.stream_operations import OperationService
 from aeron_spark.wire.stream_requests import METHOD, SERVICE
 
 

@@ -26,8 +26,7 @@ from aeron_spark.errors import (
     WaitTimeout,
 )
 from aeron_spark.protocol.admin_messages import MAX_REQUEST_BYTES, decode_response, encode_request
-from aeron_spark.server.operation_service import OperatorService
-from aeron_spark.server.operator import MAX_CONNECTIONS, AdminSocket
+from aeron_spark.server.operator import MAX_CONNECTIONS, AdminSocket, OperatorService
 from tests.unit.connection.endpoints import wait_for
 
 TIMEOUT_S = 30.0  # for a response, which an idle machine sends at once

@@ -19,9 +19,9 @@ from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.errors import AeronSparkError, ConnectError, RefusedError, UsageError
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.grants import EVERYTHING
-from aeron_spark.server import stream_service
+from aeron_spark.server import stream_operations
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.stream_service import MAX_WAIT_S, StreamRequestHandler, StreamService
+from aeron_spark.server.stream_operations import MAX_WAIT_S, OperationService, StreamService
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.wire.stream_requests import (
     SERVICE,
@@ -87,10 +87,10 @@ class Requests:
         )
         self.handler = self.connected(b"k")
 
-    def connected(self, key: bytes) -> StreamRequestHandler:
+    def connected(self, key: bytes) -> OperationService:
         """Return the handler of another connection of a client with this key."""
         connection: Any = Connection(PeerInfo(key * 32))
-        return StreamRequestHandler(self.service, connection)
+        return OperationService(self.service, connection)
 
     def wait(self, seconds: float, end: int = 64) -> Deferred:
         response = handle(self.handler, encode_request(AwaitCommits(NAME, (end,), seconds)))
@@ -149,7 +149,7 @@ def test_a_stream_that_ends_during_a_wait_is_an_error_of_the_response(requests: 
 
 def test_the_waits_of_all_connections_of_a_key_are_limited(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each commit looks at all waits of its stream."""
-    monkeypatch.setattr(stream_service, "MAX_WAITS", 2)
+    monkeypatch.setattr(stream_operations, "MAX_WAITS", 2)
     first, same, other = (requests.connected(key) for key in (b"a", b"a", b"b"))
     request = AwaitCommits(NAME, (64,), 5.0)
     for handler in (first, same):

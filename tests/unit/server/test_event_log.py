@@ -34,7 +34,6 @@ from aeron_spark.streams.model import CommittedTransaction, RecordingStopped, St
 from aeron_spark.wire.stream_requests import (
     SERVICE,
     AlterStream,
-    AnyRequest,
     BeginTransaction,
     CommitTransaction,
     EndStream,
@@ -43,6 +42,7 @@ from aeron_spark.wire.stream_requests import (
     ReleaseWriter,
     RenameStream,
     ReopenStream,
+    Request,
     Transaction,
 )
 from tests.unit.connection.endpoints import TIMEOUT_S, World, client_options, server_options, wait_for
@@ -223,7 +223,7 @@ class Client:
     peer = PeerInfo(b"k" * 32)
 
 
-def reported(request: AnyRequest, error: AeronSparkError | None = None) -> list[tuple[str, dict[str, Any]]]:
+def reported(request: Request[Any], error: AeronSparkError | None = None) -> list[tuple[str, dict[str, Any]]]:
     """Return the events that a request makes; fields that are None are left out, as in the log."""
     found: list[tuple[str, dict[str, Any]]] = []
     facts = Bus()
@@ -246,7 +246,7 @@ def reported(request: AnyRequest, error: AeronSparkError | None = None) -> list[
         (ReleaseLease("s", "r"), "lease_released", {"reader": "r"}),
     ],
 )
-def test_each_change_of_a_stream_makes_an_event(request_: AnyRequest, name: str, fields: dict[str, Any]) -> None:
+def test_each_change_of_a_stream_makes_an_event(request_: Request[Any], name: str, fields: dict[str, Any]) -> None:
     assert reported(request_) == [(name, {"stream": "s", "name": "desk-7", **fields})]
     assert reported(request_, RefusedError("no")) == []
 

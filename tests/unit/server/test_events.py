@@ -18,6 +18,7 @@ from aeron_spark.server.event_log import SUPPRESSED_INTERVAL_S, EventLog
 from aeron_spark.server.event_table import EVENTS, FIELDS, GROUPS, Level
 from aeron_spark.server.log_output import LineFormatter, LogFormat
 from aeron_spark.server.server_facts import EventReported
+from aeron_spark.wire.stream_requests import OPERATIONS
 from tools.event_page import events_page
 
 ROOT: Final = Path(__file__).resolve().parents[3]
@@ -69,8 +70,11 @@ def test_every_field_of_an_event_is_declared_and_every_declared_field_is_used() 
     assert used == set(FIELDS)
 
 
-# Events whose name or fields are variables: ``_NOTICES`` of the log, and lines about the log itself.
-VARIABLE: Final = {"connected", "resumed", "disconnected", "log_suppressed", "log_dropped"}
+# Events whose name or fields are variables: ``_NOTICES`` of the log, lines about the log itself, and those of requests.
+VARIABLE: Final = {
+    *("connected", "resumed", "disconnected", "log_suppressed", "log_dropped"),
+    *(operation.event for operation in OPERATIONS.values()),
+}
 
 
 def calls_beside_reports() -> Iterator[tuple[Path, ast.Call]]:

@@ -13,7 +13,7 @@ from aeron_spark.errors import AeronSparkError, EndedError, RefusedError
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.grants import EVERYTHING, Grant
 from aeron_spark.server import stream_transfers
-from aeron_spark.server.stream_service import StreamRequestHandler, StreamService
+from aeron_spark.server.stream_operations import OperationService, StreamService
 from aeron_spark.server.stream_transfers import MAX_PAUSE_S
 from aeron_spark.wire.stream_requests import (
     BulkMessage,
@@ -79,7 +79,7 @@ class Server:
     def __init__(self) -> None:
         self.stream = Stream(BLOCK * BLOCKS)
         self.grant = EVERYTHING
-        self.links: dict[tuple[StreamRequestHandler, int], Link] = {}
+        self.links: dict[tuple[OperationService, int], Link] = {}
         self.clock = Clock()
         self.deadlines = Deadlines(lambda: None, self.clock)
         links: Any = self
@@ -125,7 +125,7 @@ class Client:
         self.peer = PeerInfo(bytes([key]) * 32)
         self.links: dict[int, Link] = {}
         connection: Any = self
-        self.handler = StreamRequestHandler(server.service, connection)
+        self.handler = OperationService(server.service, connection)
 
     def read(self, link: int, request: int = 1, takes: int = 0) -> Link:
         found = self.links.setdefault(link, Link(link, takes))

@@ -10,7 +10,7 @@ import pytest
 from aeron_spark.connection.loop import Deadlines
 from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.errors import RefusedError, StillWorking, TransportError, WaitTimeout
-from aeron_spark.server.stream_service import RunningCommits
+from aeron_spark.server.stream_operations import RunningCommits
 from aeron_spark.wire.stream_requests import Committed
 
 TIMEOUT_S = 30.0

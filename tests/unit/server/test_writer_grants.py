@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.errors import RefusedError
 from aeron_spark.protocol.grants import EVERYTHING, Grant, StreamGrant
-from aeron_spark.server.stream_service import StreamRequestHandler
+from aeron_spark.server.stream_operations import OperationService
 from aeron_spark.wire.stream_requests import (
     AbortTransaction,
     BeginTransaction,
@@ -45,7 +45,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         yield made
 
 
-def connected(world: World, key: bytes, grant: Grant) -> StreamRequestHandler:
+def connected(world: World, key: bytes, grant: Grant) -> OperationService:
     """Connect a client with this key and grant."""
     session: Any = Session(world)
     session.peer = PeerInfo(key * 32)
@@ -53,7 +53,7 @@ def connected(world: World, key: bytes, grant: Grant) -> StreamRequestHandler:
     assert world.server is not None
     world.server.service.grant_of = lambda connection: connection.grant  # type: ignore[attr-defined]
     world.server.service.serve(session)
-    handler: StreamRequestHandler = session.service
+    handler: OperationService = session.service
     return handler
 
 

@@ -33,7 +33,7 @@ from aeron_spark.errors import (
 )
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.grants import EVERYTHING
-from aeron_spark.server.stream_service import StreamRequestHandler, StreamService
+from aeron_spark.server.stream_operations import OperationService, StreamService
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.streams.journal import Journal
 from aeron_spark.streams.model import StreamSettings
@@ -144,10 +144,10 @@ class Session:
             self.world.resume_link(bulk_link)
 
 
-def in_use(handler: StreamRequestHandler) -> dict[str, int]:
+def in_use(handler: OperationService) -> dict[str, int]:
     """Return the sizes of the tables of one connection's stream requests, without the empty ones."""
-    stages = handler._stages
-    tables = {"stages": stages, "links": stages._links, "reads": handler._reads, "waits": handler._waits}
+    stages = handler.stages
+    tables = {"stages": stages, "links": stages._links, "reads": handler.reads, "waits": handler._waits}
     return {name: len(table) for name, table in tables.items() if len(table)}
 
 

@@ -12,27 +12,26 @@ from typing import Any, Final
 
 import msgspec
 
-from aeron_spark.wire import stream_requests as admin_rpc
 from aeron_spark.wire import stream_requests as rpc
 
 FILE: Final = Path(__file__).parents[2] / "golden" / "wire" / "stream_requests.json"
 
 _TRANSACTION: Final = rpc.Transaction("desk-7", "run-2", 41, True, "query-1", 40, "stamp", "run-1")
 
-REQUESTS: Final[tuple[admin_rpc.Request[Any], ...]] = (
-    admin_rpc.ListStreams(),
-    admin_rpc.DescribeStream("prices", accept_damaged=True),
-    admin_rpc.CreateStream("prices", 3, 2**40, 86_400.0, 1 << 20, "additive", b"schema"),
-    admin_rpc.AlterStream("prices", 2**40, 86_400.0, "additive", dry_run=True),
-    admin_rpc.RenameStream("prices", "quotes"),
-    admin_rpc.EndStream("prices"),
-    admin_rpc.ReopenStream("prices"),
-    admin_rpc.DeleteStream("prices"),
-    admin_rpc.PurgeStream("prices", 1, 4096, 1_700_000_000_000_000_000),
-    admin_rpc.ListWriters("prices", "desk-6"),
-    admin_rpc.ReleaseWriter("prices", "desk-7"),
-    admin_rpc.ListLeases("prices"),
-    admin_rpc.ReleaseLease("prices", "reader-1"),
+REQUESTS: Final[tuple[rpc.Request[Any], ...]] = (
+    rpc.ListStreams(),
+    rpc.DescribeStream("prices", accept_damaged=True),
+    rpc.CreateStream("prices", 3, 2**40, 86_400.0, 1 << 20, "additive", b"schema"),
+    rpc.AlterStream("prices", 2**40, 86_400.0, "additive", dry_run=True),
+    rpc.RenameStream("prices", "quotes"),
+    rpc.EndStream("prices"),
+    rpc.ReopenStream("prices"),
+    rpc.DeleteStream("prices"),
+    rpc.PurgeStream("prices", 1, 4096, 1_700_000_000_000_000_000),
+    rpc.ListWriters("prices", "desk-6"),
+    rpc.ReleaseWriter("prices", "desk-7"),
+    rpc.ListLeases("prices"),
+    rpc.ReleaseLease("prices", "reader-1"),
     rpc.PartitionStates("prices"),
     rpc.FindBoundary("prices", 1, 1024, 8192, 65_536, 100, framed=True),
     rpc.FindPosition("prices", 1_700_000_000_000_000_000),
@@ -62,29 +61,29 @@ REQUESTS: Final[tuple[admin_rpc.Request[Any], ...]] = (
     rpc.AbortTransaction("prices", _TRANSACTION),
 )  # fmt: skip
 
-_STREAM: Final = admin_rpc.StreamInfo(
+_STREAM: Final = rpc.StreamInfo(
     "prices", "ended", "none", "arrow", b"schema", 1_700_000_000_000_000_000, 2**40, 86_400.0, 1 << 20, 1 << 21,
-    (admin_rpc.StreamPartition(0, 1024, 8192), admin_rpc.StreamPartition(1, 2048, 4096)), "additive", ("rates",),
+    (rpc.StreamPartition(0, 1024, 8192), rpc.StreamPartition(1, 2048, 4096)), "additive", ("rates",),
     1_700_000_001_000_000_000, 65_536,
 )  # fmt: skip
 
-RESPONSES: Final[tuple[admin_rpc.Response, ...]] = (
-    admin_rpc.Done(),
+RESPONSES: Final[tuple[rpc.Response, ...]] = (
+    rpc.Done(),
     _STREAM,
-    admin_rpc.StreamList((_STREAM,)),
-    admin_rpc.StreamAlteration(
-        admin_rpc.StreamProperties(0, 0.0, "strict"), admin_rpc.StreamProperties(2**40, 86_400.0, "additive"),
+    rpc.StreamList((_STREAM,)),
+    rpc.StreamAlteration(
+        rpc.StreamProperties(0, 0.0, "strict"), rpc.StreamProperties(2**40, 86_400.0, "additive"),
         (1024, 2048), (4096, 2048),
     ),
-    admin_rpc.PurgeReport(
+    rpc.PurgeReport(
         (
-            admin_rpc.PurgedPartition(
-                1, 1024, 4096, 2048, (admin_rpc.HeldBytes(1024, "lease", "key", "reader-1", 1_700_000_000_000_000_000),)
+            rpc.PurgedPartition(
+                1, 1024, 4096, 2048, (rpc.HeldBytes(1024, "lease", "key", "reader-1", 1_700_000_000_000_000_000),)
             ),
         )
     ),
-    admin_rpc.WriterList((admin_rpc.StreamWriterId("desk-7", 41, 1_700_000_000_000_000_000, "key", True),), True),
-    admin_rpc.LeaseList((admin_rpc.StreamLease("reader-1", "key", ((0, 1024), (1, 2048)), 59.5),)),
+    rpc.WriterList((rpc.StreamWriterId("desk-7", 41, 1_700_000_000_000_000_000, "key", True),), True),
+    rpc.LeaseList((rpc.StreamLease("reader-1", "key", ((0, 1024), (1, 2048)), 59.5),)),
     rpc.Failure(b"error"),
     rpc.CommittedPartitions(
         (rpc.CommittedPartition(1, 12, "fingerprint", 1024, 8192, 65_536, 7, 1408, 1001, -5, b"epochs", 2048),),

@@ -6,6 +6,7 @@ import json
 import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 
@@ -20,9 +21,8 @@ from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.protocol.rpc_objects import LAST_OBJECT_ID
 from aeron_spark.wire import stream_requests
 from aeron_spark.wire.stream_requests import (
+    OPERATIONS,
     RESPONSES,
-    AnyRequest,
-    AnyResponse,
     BulkMessageKind,
     Committed,
     CommitTransaction,
@@ -35,7 +35,6 @@ from aeron_spark.wire.stream_requests import (
     MeasureLags,
     RenewLease,
     Request,
-    Response,
     StagedPart,
     Transaction,
     decode_bulk_message,
@@ -48,9 +47,9 @@ from aeron_spark.wire.stream_requests import (
     failure_of,
 )
 from tests.unit.wire import stream_vectors
+from tools.stream_request_page import stream_request_page
 
-REQUESTS: Final[tuple[type[Request[Any]], ...]] = get_args(AnyRequest)
-RESPONSE_CLASSES: Final[tuple[type[Response], ...]] = get_args(AnyResponse)
+REQUESTS: Final[tuple[type[Request[Any]], ...]] = tuple(OPERATIONS)
 SIMPLE: Final[dict[object, st.SearchStrategy[Any]]] = {
     int: st.integers(-(2**63), 2**64 - 1),
     str: st.text(max_size=20),
@@ -90,9 +89,9 @@ def test_the_service_number_differs_from_those_of_other_releases() -> None:
     assert FIRST_SERVICE + 1 < stream_requests.SERVICE <= LAST_OBJECT_ID
 
 
-def test_each_request_has_a_response_and_each_response_a_request() -> None:
-    assert set(RESPONSES) == set(REQUESTS)
-    assert {*RESPONSES.values(), Failure} == set(RESPONSE_CLASSES)
+def test_the_page_of_the_requests_is_the_one_of_the_table() -> None:
+    page = Path(__file__).parents[3] / "docs" / "stream-requests.md"
+    assert page.read_text(encoding="utf-8") == stream_request_page()
 
 
 @pytest.mark.parametrize("cls", REQUESTS)
@@ -109,10 +108,10 @@ def test_a_request_is_decoded_as_it_was_encoded(cls: type[Request[Any]], data: s
 def test_a_response_is_decoded_as_it_was_encoded_and_only_for_its_request(
     cls: type[Request[Any]], data: st.DataObject
 ) -> None:
-    request, response = data.draw(structs_of(cls)), data.draw(structs_of(RESPONSES[cls]))
+    request, response = data.draw(structs_of(cls)), data.draw(structs_of(OPERATIONS[cls].response))
     encoded = encode_response(response)
     assert decode_response(request, encoded) == response
-    other = data.draw(st.sampled_from([one for one in RESPONSE_CLASSES if one not in (RESPONSES[cls], Failure)]))
+    other = data.draw(st.sampled_from([one for one in RESPONSES if one not in (OPERATIONS[cls].response, Failure)]))
     with pytest.raises(DataFormatError, match=rf"responded to {cls.__name__} with {other.__name__}, expected"):
         decode_response(request, encode_response(data.draw(structs_of(other))))
 
@@ -292,7 +291,7 @@ COMMITTED: Final = bytes.fromhex(
 
 def test_the_vectors_have_an_example_of_each_class_without_a_default() -> None:
     examples = (*stream_vectors.REQUESTS, *stream_vectors.RESPONSES)
-    assert {type(one) for one in examples} == {*REQUESTS, *RESPONSE_CLASSES}
+    assert {type(one) for one in examples} == {*REQUESTS, *RESPONSES}
     for one in examples:
         for field in msgspec.structs.fields(one):
             assert getattr(one, field.name) != field.default, (type(one), field.name)

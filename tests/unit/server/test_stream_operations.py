@@ -17,11 +17,12 @@ from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.grants import EVERYTHING, STREAM_ACTIONS, Grant, StreamGrant
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.rpc_messages import Call, Failure, encode_call
-from aeron_spark.server.stream_service import RunningCommits, StreamRequestHandler
+from aeron_spark.server.event_table import EVENTS
+from aeron_spark.server.stream_operations import HANDLERS, OperationService, RunningCommits
 from aeron_spark.streams.store import Condition
 from aeron_spark.wire.stream_requests import (
     METHOD,
-    RESPONSES,
+    OPERATIONS,
     SERVICE,
     AbortTransaction,
     AlterStream,
@@ -53,6 +54,7 @@ from aeron_spark.wire.stream_requests import (
     Request,
     StartRead,
     StopRead,
+    StreamRequest,
     Transaction,
     decode_response,
     encode_request,
@@ -171,8 +173,8 @@ class Connection:
     for_program = None
 
 
-def handler(grant: Grant) -> StreamRequestHandler:
-    return StreamRequestHandler(Service(grant), Connection())  # type: ignore[arg-type]
+def handler(grant: Grant) -> OperationService:
+    return OperationService(Service(grant), Connection())  # type: ignore[arg-type]
 
 
 def granted_to(name: str, *actions: Any) -> Grant:
@@ -185,8 +187,16 @@ def name_of(value: object) -> str:
     return type(value).__name__
 
 
+def test_each_operation_has_a_function_and_an_event_of_its_fields() -> None:
+    assert set(HANDLERS) == set(OPERATIONS)
+    for kind, operation in OPERATIONS.items():
+        assert issubclass(kind, StreamRequest) == bool(operation.actions)
+        if operation.event:
+            assert {*EVENTS[operation.event].fields} - {"name"} <= {*kind.__struct_fields__}
+
+
 def test_the_table_has_each_request_that_names_a_stream() -> None:
-    assert {*(type(request) for request, _ in REQUESTS), *WITHOUT_A_STREAM} == set(RESPONSES)
+    assert {*(type(request) for request, _ in REQUESTS), *WITHOUT_A_STREAM} == set(OPERATIONS)
 
 
 @pytest.mark.parametrize(("request_", "needed"), REQUESTS, ids=name_of)
@@ -214,7 +224,7 @@ def test_a_request_is_executed_for_a_key_with_all_grants(request_: Any) -> None:
 def test_requests_that_need_disk_space_are_refused_while_a_disk_is_nearly_full(request_: Any) -> None:
     full = Service(EVERYTHING)
     full.refusal = RefusedError("the disk is nearly full", reason="disk-full")
-    service = StreamRequestHandler(full, Connection())  # type: ignore[arg-type]
+    service = OperationService(full, Connection())  # type: ignore[arg-type]
     if isinstance(request_, CreateStream | BeginTransaction | OpenStage | CommitTransaction):
         with pytest.raises(RefusedError, match="the disk is nearly full"):
             service.execute(request_)
@@ -227,7 +237,7 @@ def test_a_draining_server_refuses_requests_that_begin_a_transaction_or_a_stage(
     """The commits that run are in ``RunningCommits``, which refuses further ones."""
     draining = Service(EVERYTHING)
     draining.is_draining = True
-    service = StreamRequestHandler(draining, Connection())  # type: ignore[arg-type]
+    service = OperationService(draining, Connection())  # type: ignore[arg-type]
     if isinstance(request_, BeginTransaction | OpenStage | CommitEmptyTransaction):
         with pytest.raises(RefusedError) as refused:
             service.execute(request_)
@@ -258,7 +268,7 @@ def test_a_request_is_refused_without_its_grant_before_its_fields_are_decoded(re
         decode_response(request_, handle(handler(EVERYTHING), data))
 
 
-def is_admitted(service: StreamRequestHandler, request_: Any) -> bool:
+def is_admitted(service: OperationService, request_: Any) -> bool:
     """Return whether the request passes the checks of grants."""
     if isinstance(request_, DescribeStream) and request_.accept_damaged:
         return service.execute(request_).state == "damaged"  # type: ignore[union-attr]
