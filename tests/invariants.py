@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aeron_spark.protocol.ids import PooledIds
 from aeron_spark.protocol.limits import Permit
 from aeron_spark.server.server_endpoint import ServerEndpoint
 from aeron_spark.server.server_sessions import ServerSession, SessionState
+from aeron_spark.transport.api import LinkIds
 
 
-def check_invariants(endpoint: ServerEndpoint, bulk_ids: Iterable[PooledIds] = ()) -> None:
+def check_invariants(endpoint: ServerEndpoint, bulk_ids: Iterable[LinkIds] = ()) -> None:
     """Raise AssertionError unless each resource has one owner, and states fit their resources.
 
     ``bulk_ids`` are those that were taken for bulk links.
@@ -49,7 +49,7 @@ def check_invariants(endpoint: ServerEndpoint, bulk_ids: Iterable[PooledIds] = (
 
 
 def _check_owners(
-    endpoint: ServerEndpoint, *, pending: Iterable[Permit], connected: Iterable[Permit], ids: Iterable[PooledIds],
+    endpoint: ServerEndpoint, *, pending: Iterable[Permit], connected: Iterable[Permit], ids: Iterable[LinkIds],
     sessions: Iterable[ServerSession],
 ) -> None:  # fmt: skip
     """Raise AssertionError unless each taken resource has exactly one of these owners."""

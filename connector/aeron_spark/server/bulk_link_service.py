@@ -15,11 +15,10 @@ from aeron_spark.connection.packet_watch import PacketWatch, alive_times
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import DataFormatError, RefusedError, WaitTimeout
 from aeron_spark.protocol.frame_cipher import RANDOM_BYTES, FrameDecryptor, FrameEncryptor, bulk_link_keys
-from aeron_spark.protocol.ids import PooledIds
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.sources import Refusal
-from aeron_spark.server.server_endpoint import ServerEndpoint, link_ids
-from aeron_spark.transport.api import MTU_BYTES, ChannelPair, ChannelSettings
+from aeron_spark.server.server_endpoint import ServerEndpoint
+from aeron_spark.transport.api import MTU_BYTES, ChannelPair, ChannelSettings, LinkIds
 from aeron_spark.transport.channel import FRAME_ALIGNMENT
 from aeron_spark.transport.packet_sizes import network_path, open_bytes
 from aeron_spark.waiting import result_within
@@ -48,7 +47,7 @@ class BulkLinkHandler:
         self._endpoint = endpoint
         self._bulk_links = bulk_links
         self._run_on_loop = run_on_loop
-        self._ids: dict[BulkLink, PooledIds] = {}
+        self._ids: dict[BulkLink, LinkIds] = {}
 
     def serve(self, connection: ConnectionRunner) -> None:
         """Let the client of a connection open bulk links."""
@@ -116,7 +115,7 @@ class BulkLinkHandler:
 
     def _begin(
         self, connection: ConnectionRunner, client_part: bytes, server_part: bytes, parameters: _Parameters
-    ) -> tuple[BulkLink, PooledIds]:
+    ) -> tuple[BulkLink, LinkIds]:
         endpoint, now = self._endpoint, time.monotonic()
         keys, limit = endpoint.options.key_limits, endpoint.options.max_bulk_links
         if self._bulk_links.count(connection) >= limit:
@@ -136,7 +135,7 @@ class BulkLinkHandler:
             client_keys, server_keys = bulk_link_keys(
                 client_part, server_part, (ids.session_in, ids.stream_in, ids.session_out, ids.stream_out)
             )
-            pair = endpoint.transport.open_link(image, link_ids(ids), parameters.channel_settings)
+            pair = endpoint.transport.open_link(image, ids, parameters.channel_settings)
         except BaseException:
             endpoint.pools.release(ids, now)
             raise

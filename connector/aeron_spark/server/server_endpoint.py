@@ -50,7 +50,6 @@ from aeron_spark.protocol.connection_machine import PeerClosed
 from aeron_spark.protocol.grants import Grant, KeyLimits
 from aeron_spark.protocol.handshake_packets import Cookies
 from aeron_spark.protocol.handshake_payloads import ServerHello, schema_refusal, type_digests
-from aeron_spark.protocol.ids import PooledIds, Pools
 from aeron_spark.protocol.limits import Admission, Permit
 from aeron_spark.protocol.noise import Entropy
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE, Target
@@ -66,6 +65,7 @@ from aeron_spark.server.server_sessions import (
     AuthenticatedClient,
     Closing,
     PendingHandshake,
+    Pools,
     ServerSession,
     SessionLink,
     SessionState,
@@ -492,7 +492,7 @@ class ServerEndpoint:
             refusal = self.take_log_space(accepted.client.key, self.options.channel)
             if refusal is not None:
                 raise refusal
-            accepted.pair = self.transport.open_link(pending.image.image, link_ids(accepted.ids), self.options.channel)
+            accepted.pair = self.transport.open_link(pending.image.image, accepted.ids, self.options.channel)
         except SenderUnavailable:  # the client gave up: not an error of the server
             self._lose_path(pending, now)
         except Exception as error:  # refuse this client only
@@ -594,7 +594,7 @@ class ServerEndpoint:
         return offer
 
     def _resume_session(
-        self, client: AuthenticatedClient, ids: PooledIds, offer: Offer[ServerSession], now: float
+        self, client: AuthenticatedClient, ids: LinkIds, offer: Offer[ServerSession], now: float
     ) -> SessionLink | Refusal:
         permit = None if offer.session.permit.is_taken else self._admission.connect(client.source, now)
         if isinstance(permit, Refusal):
@@ -602,7 +602,7 @@ class ServerEndpoint:
         return SessionLink(offer.session, client, ids, offer.ticket, permit, is_resumed=True)
 
     def _begin_session(
-        self, client: AuthenticatedClient, ids: PooledIds, presented: bytes | None, now: float
+        self, client: AuthenticatedClient, ids: LinkIds, presented: bytes | None, now: float
     ) -> SessionLink | Refusal:
         permit = self._admission.connect(client.source, now)
         if isinstance(permit, Refusal):
@@ -853,8 +853,3 @@ class ServerEndpoint:
 def _close_opened(opening: Future[Listening]) -> None:
     if not opening.cancelled() and opening.exception() is None:
         opening.result()[0].close()
-
-
-def link_ids(ids: PooledIds) -> LinkIds:
-    """Return the ids of a link for the transport."""
-    return LinkIds(ids.session_in, ids.stream_in, ids.session_out, ids.stream_out, ids.mdc_port)

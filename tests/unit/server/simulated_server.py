@@ -25,7 +25,6 @@ from aeron_spark.protocol.frame_cipher import FrameEncryptor
 from aeron_spark.protocol.frames import RecordKind, encode
 from aeron_spark.protocol.grants import EVERYTHING
 from aeron_spark.protocol.handshake_payloads import ClientDone, DoneAck
-from aeron_spark.protocol.ids import PooledIds
 from aeron_spark.protocol.keypair import KeyPair
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.sources import IpAddress, Refusal
@@ -166,7 +165,7 @@ class SimulatedServer:
         self.causes: list[Ending | AeronSparkError | None] = []  # of all notices
         self.links: dict[Link, FakeConnection] = {}
         self.publications: list[FakePublication] = []
-        self.bulk: list[PooledIds] = []
+        self.bulk: list[LinkIds] = []
         self.received = 0  # by the session of the next connection
         self.make_error: Exception | None = None
         self.open_error: Exception | None = None  # of a path or a link

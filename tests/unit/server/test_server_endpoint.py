@@ -17,14 +17,20 @@ from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
 from aeron_spark.protocol.grants import EVERYTHING, UNKNOWN_KEY, Grant
 from aeron_spark.protocol.handshake_packets import RefusalHint, RetryHint, decode_hint
-from aeron_spark.protocol.ids import PooledIds
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.protocol.sources import Refusal, parse_source
 from aeron_spark.server.server_endpoint import DRAIN_SECONDS
 from aeron_spark.server.server_facts import HandshakeEnded
-from aeron_spark.transport.api import ChannelPair, ImageAvailable, ImageUnavailable, MessageArrived, SenderUnavailable
+from aeron_spark.transport.api import (
+    ChannelPair,
+    ImageAvailable,
+    ImageUnavailable,
+    LinkIds,
+    MessageArrived,
+    SenderUnavailable,
+)
 from tests.invariants import check_invariants
 from tests.option_groups import options_of
 from tests.unit.protocol.handshakes import NOW
@@ -563,7 +569,7 @@ def test_ids_of_bulk_links_come_from_the_same_pools() -> None:
         options_of(ServerOptions, {**OPTIONS, "session_id_range": (1000, 1003), "id_reuse_delay": 0.0})
     )
     pools = server.endpoint.pools
-    server.bulk = [ids for _ in range(2) if isinstance(ids := pools.take(NOW), PooledIds)]
+    server.bulk = [ids for _ in range(2) if isinstance(ids := pools.take(NOW), LinkIds)]
     assert len(server.bulk) == 2
     refused = pools.take(NOW)
     assert isinstance(refused, Refusal)

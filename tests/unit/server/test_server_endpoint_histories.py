@@ -16,10 +16,9 @@ from aeron_spark.connection.endpoint_listeners import Ending
 from aeron_spark.errors import TransportError
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.grants import UNKNOWN_KEY, Grant
-from aeron_spark.protocol.ids import PooledIds
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.server.clients import Decision
-from aeron_spark.transport.api import ImageAvailable, MessageArrived, SenderUnavailable
+from aeron_spark.transport.api import ImageAvailable, LinkIds, MessageArrived, SenderUnavailable
 from tests.invariants import check_invariants
 from tests.option_groups import options_of
 from tests.unit.server.simulated_server import TOKEN, FakeConnection, SimulatedClient, SimulatedServer, lost_driver
@@ -241,7 +240,7 @@ class ServerAndClients(RuleBasedStateMachine):
     @rule()
     def take_bulk_ids(self) -> None:
         ids = self.server.endpoint.pools.take(self.server.now)
-        if isinstance(ids, PooledIds):
+        if isinstance(ids, LinkIds):
             self.server.bulk.append(ids)
 
     @precondition(lambda self: self.server.bulk)
