@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import reduce, wraps
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,10 +18,23 @@ from aeron_spark.cli.main import SuggestingGroup
 from aeron_spark.cli.output import Prompt, json_option
 from aeron_spark.cli.stream_output import print_summary, streams_of_flags
 from aeron_spark.errors import OptionError
+from aeron_spark.log.facade import (
+    Cells,
+    NewStream,
+    Purge,
+    Summary,
+    Table,
+    check_stream_name,
+    retention_text,
+)
 from aeron_spark.options import values
+from aeron_spark.texts import format_time, rounded_size
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from aeron_spark.client.client import Client
+    from aeron_spark.wire.stream_requests import StreamLease, StreamProperties, StreamWriterId
 
 policy_option = click.option(
     "--schema-policy", type=click.Choice(["strict", "additive"]),
@@ -42,6 +59,30 @@ def streams() -> None:
     On a server, a stream has a name and partitions:
       aeron-spark streams create flights --partitions 4 --server feeds.example:20121
     """
+
+
+Connected = Callable[[], "AbstractContextManager[Client]"]
+"""Connects with the server of the command; an OptionError after it has exit code 1."""
+
+
+def named_command(*parameters: Callable[[Any], Any]) -> Callable[[Callable[..., Summary]], click.Command]:
+    """Return the decorator for a command about the stream NAME of a server, with these ``parameters`` besides NAME.
+
+    Its function gets what connects, the name, and the values of the parameters; it checks them before it connects.
+    """
+
+    def add(use: Callable[..., Summary]) -> click.Command:
+        own = [one for one in inspect.signature(use).parameters if one not in ("connected", "name")]
+
+        @wraps(use)
+        def command(name: str, as_json: bool, **flags: Any) -> None:
+            values = {one: flags.pop(one) for one in own}
+            print_summary(use(streams_of_flags(flags).named(name), name, **values), as_json)
+
+        decorators = (click.argument("name"), route_options, server_options, *parameters, json_option)
+        return streams.command()(reduce(lambda function, decorate: decorate(function), reversed(decorators), command))
+
+    return add
 
 
 @streams.command("list")
@@ -120,8 +161,6 @@ def purge(
     if (before is None) == (keep is None):
         raise OptionError("one of --before and --keep is required", remedy="For example --before -7d, or --keep 10GiB.")
     position, time_ns = _parse_before(before)
-    from aeron_spark.log.facade import Purge
-
     wanted = Purge(before, position, time_ns, _parse_keep(keep), recordings, partition, wait_text, dry_run)
     print_summary(streams_of_flags(route_flags).purge(name, wanted, Prompt(yes)), as_json)
 
@@ -176,8 +215,6 @@ def create(
     For example:
       aeron-spark streams create flights --partitions 4 --retention 7d --server feeds.example:20121
     """
-    from aeron_spark.log.facade import NewStream
-
     wanted = NewStream(
         partitions, retention, segment, schema_policy or "strict",
         lambda: None if schema_file is None else _read_schema(schema_file), if_not_exists,
@@ -185,20 +222,17 @@ def create(
     print_summary(streams_of_flags(route_flags).create(name, wanted), as_json)
 
 
-@streams.command()
-@click.argument("name")
-@route_options
-@server_options
-@click.option(
-    "--retention", metavar="SIZE|TIME|none",
-    help="Keep this size (10GiB) of each partition, or rows of this age (7d), or both (10GiB,7d); none: all rows.",
+@named_command(
+    click.option(
+        "--retention", metavar="SIZE|TIME|none",
+        help="Keep this size (10GiB) of each partition, or rows of this age (7d), or both (10GiB,7d); none: all rows.",
+    ),
+    policy_option,
+    click.option(
+        "--dry-run", is_flag=True, help="Change nothing; only show the change and the rows that it would remove."
+    ),
 )  # fmt: skip
-@policy_option
-@click.option("--dry-run", is_flag=True, help="Change nothing; only show the change and the rows that it would remove.")
-@json_option
-def alter(
-    name: str, retention: str | None, schema_policy: str | None, dry_run: bool, as_json: bool, **flags: Any
-) -> None:
+def alter(connected: Connected, name: str, retention: str | None, schema_policy: str | None, dry_run: bool) -> Summary:
     """Change the retention or the schema policy of the stream NAME; needs --server and the grant 'manage'.
 
     The server applies a new retention within some seconds. --dry-run shows first how many bytes become unreadable.
@@ -207,87 +241,153 @@ def alter(
     For example:
       aeron-spark streams alter flights --retention 7d --dry-run --server feeds.example:20121
     """
-    found = streams_of_flags(flags).named(name).alter(name, retention, schema_policy, dry_run=dry_run)
-    print_summary(found, as_json)
+    from aeron_spark.stream_client.operations import parse_new_retention
+
+    if retention is None and schema_policy is None:
+        raise OptionError("nothing to change", remedy="Give --retention, --schema-policy, or both.")
+    parse_new_retention(retention)
+    with connected() as client:
+        found = client.alter_stream(name, retention=retention, schema_policy=schema_policy, dry_run=dry_run)
+    before, after = _properties(found.before), _properties(found.after)
+    verb = "would be" if dry_run else "become"
+    size = rounded_size(sum(found.unreadable_bytes))
+    sentences = [
+        f"stream {name}{' (dry run, nothing is changed)' if dry_run else ''}",
+        f"retention: {_change(retention_text(found.before), retention_text(found.after))}",
+        f"schema policy: {_change(found.before.schema_policy, found.after.schema_policy)}",
+        f"rows that {verb} unreadable now: {size} of {len(found.unreadable_bytes)} partitions",
+        *(f"  partition {number}: {size:,} bytes" for number, size in enumerate(found.unreadable_bytes) if size),
+    ]
+    changed = {
+        "name": name, "dry_run": dry_run, "before": before, "after": after,
+        "unreadable_bytes": list(found.unreadable_bytes),
+    }  # fmt: skip
+    return Summary([changed], sentences=sentences)
 
 
-@streams.command()
-@click.argument("name")
-@click.argument("new_name")
-@route_options
-@server_options
-@json_option
-def rename(name: str, new_name: str, as_json: bool, **flags: Any) -> None:
+@named_command(click.argument("new_name"))
+def rename(connected: Connected, name: str, new_name: str) -> Summary:
     """Rename the stream NAME to NEW_NAME; needs --server, the grant 'manage' on NAME and 'create' on NEW_NAME.
 
     Running readers, writers and queries fail with the new name in their errors; started again with it, they continue
     where they were. The old name gives this error until another stream gets it.
     """
-    print_summary(streams_of_flags(flags).named(name).rename(name, new_name), as_json)
+    check_stream_name(new_name)
+    with connected() as client:
+        client.rename_stream(name, new_name)
+    return Summary([{"name": new_name, "former_name": name}], sentences=[f"renamed stream {name} to {new_name}"])
 
 
-@streams.command()
-@click.argument("name")
-@route_options
-@server_options
-@json_option
-def end(name: str, as_json: bool, **flags: Any) -> None:
+@named_command()
+def end(connected: Connected, name: str) -> Summary:
     """End the stream NAME: it takes no more rows; needs --server and the grant 'manage'.
 
     Its rows stay readable. Readers that follow it end after its last row, and Spark queries wait. 'streams reopen'
     undoes it.
     """
-    print_summary(streams_of_flags(flags).named(name).end(name), as_json)
+    with connected() as client:
+        ended = client.end_stream(name).ended
+    at = None if ended is None else format_time(ended.timestamp())
+    return Summary([{"name": name, "state": "ended", "ended": at}], sentences=[f"stream {name} has ended at {at}"])
 
 
-@streams.command()
-@click.argument("name")
-@route_options
-@server_options
-@json_option
-def reopen(name: str, as_json: bool, **flags: Any) -> None:
+@named_command()
+def reopen(connected: Connected, name: str) -> Summary:
     """Let the stream NAME take rows again, after 'streams end'; needs --server and the grant 'manage'."""
-    print_summary(streams_of_flags(flags).named(name).reopen(name), as_json)
+    with connected() as client:
+        state = client.reopen_stream(name).state
+    return Summary([{"name": name, "state": state}], sentences=[f"stream {name} takes rows"])
 
 
-@streams.command()
-@click.argument("name")
-@click.argument("action", required=False, type=click.Choice(["release"]), metavar="[release")
-@click.argument("writer_id", required=False, metavar="ID]")
-@route_options
-@server_options
-@json_option
-def writers(name: str, action: str | None, writer_id: str | None, as_json: bool, **flags: Any) -> None:
+@named_command(
+    click.argument("action", required=False, type=click.Choice(["release"]), metavar="[release"),
+    click.argument("writer_id", required=False, metavar="ID]"),
+)
+def writers(connected: Connected, name: str, action: str | None, writer_id: str | None) -> Summary:
     """List the writer ids of the stream NAME, or release ID from its key; needs --server and the grant 'manage'.
 
     An id belongs to the first key that writes under it. After 'release', the next key that writes under it owns it,
     and continues its transaction numbers.
     """
-    server = streams_of_flags(flags).named(name)
-    if action is None:
-        print_summary(server.writers(name), as_json)
-    else:
-        print_summary(server.release_writer(name, _require_id(writer_id, "writers", "desk-7")), as_json)
+    if action is not None:
+        released = _require_id(writer_id, "writers", "desk-7")
+        with connected() as client:
+            client.release_writer(name, released)
+        return _released(name, "writer", released)
+    with connected() as client:
+        found = client.stream_writers(name)
+    rows = [_writer_row(one) for one in found]
+    return Summary([_writer_json(one) for one in found], [Table(f"writers of {name}", rows, empty="no writers")])
 
 
-@streams.command()
-@click.argument("name")
-@click.argument("action", required=False, type=click.Choice(["release"]), metavar="[release")
-@click.argument("reader", required=False, metavar="READER]")
-@route_options
-@server_options
-@json_option
-def leases(name: str, action: str | None, reader: str | None, as_json: bool, **flags: Any) -> None:
+@named_command(
+    click.argument("action", required=False, type=click.Choice(["release"]), metavar="[release"),
+    click.argument("reader", required=False, metavar="READER]"),
+)
+def leases(connected: Connected, name: str, action: str | None, reader: str | None) -> Summary:
     """List the leases of the readers of the stream NAME, or end those of READER; needs --server and the grant 'manage'.
 
     A lease delays the deletion of rows that its reader has not read. A reader that still runs takes another lease
     within 15 s.
     """
-    server = streams_of_flags(flags).named(name)
-    if action is None:
-        print_summary(server.leases(name), as_json)
-    else:
-        print_summary(server.release_lease(name, _require_id(reader, "leases", "3f0c9a")), as_json)
+    if action is not None:
+        released = _require_id(reader, "leases", "3f0c9a")
+        with connected() as client:
+            client.release_lease(name, released)
+        return _released(name, "reader", released)
+    with connected() as client:
+        found = client.stream_leases(name)
+    rows = [_lease_row(one) for one in found]
+    return Summary([_lease_json(one) for one in found], [Table(f"leases of {name}", rows, empty="no leases")])
+
+
+def _properties(found: StreamProperties) -> dict[str, Any]:
+    return {
+        "retention_bytes": found.retention_bytes or None, "retention_seconds": found.retention_seconds or None,
+        "schema_policy": found.schema_policy,
+    }  # fmt: skip
+
+
+def _change(before: str, after: str) -> str:
+    return " → ".join(dict.fromkeys((before, after)))
+
+
+def _writer_row(one: StreamWriterId) -> Cells:
+    return {
+        "writer": one.id,
+        "last transaction#": one.last if one.last >= 0 else "none",
+        "changed": format_time(one.changed.timestamp()),
+        "owner": one.owner or "no key",
+        "single use": "yes" if one.single_use else "no",
+    }
+
+
+def _writer_json(one: StreamWriterId) -> dict[str, Any]:
+    return {
+        "writer": one.id, "last": one.last, "changed": format_time(one.changed.timestamp()), "owner": one.owner or None,
+        "single_use": one.single_use,
+    }  # fmt: skip
+
+
+def _lease_row(one: StreamLease) -> Cells:
+    return {
+        "reader": one.reader,
+        "owner": one.owner or "the server",
+        "expires in s#": round(one.seconds),
+        "positions": ", ".join(f"{partition}: {position}" for partition, position in sorted(one.positions.items())),
+    }
+
+
+def _lease_json(one: StreamLease) -> dict[str, Any]:
+    return {
+        "reader": one.reader, "owner": one.owner, "positions": one.positions, "seconds": round(one.seconds, 1),
+    }  # fmt: skip
+
+
+def _released(name: str, kind: str, released: str) -> Summary:
+    return Summary(
+        [{"name": name, kind: released, "released": True}], sentences=[f"released {kind} {released} of stream {name}"]
+    )
 
 
 def _require_id(value: str | None, command: str, example: str) -> str:

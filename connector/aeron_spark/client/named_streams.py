@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,21 +28,14 @@ from aeron_spark.log.facade import (
     columns_of,
     count_text,
     properties,
+    retention_text,
 )
 from aeron_spark.options import ClientOptions, SbeFormatOptions, SbeOptions
 from aeron_spark.options.declaration import Where
 from aeron_spark.options.stream_options import split_sbe_options
-from aeron_spark.stream_client.operations import parse_new_retention, parse_retention
+from aeron_spark.stream_client.operations import parse_retention
 from aeron_spark.texts import format_time, rounded_size
-from aeron_spark.wire.stream_requests import (
-    HeldBytes,
-    PurgedPartition,
-    StreamAlteration,
-    StreamInfo,
-    StreamLease,
-    StreamProperties,
-    StreamWriterId,
-)
+from aeron_spark.wire.stream_requests import HeldBytes, PurgedPartition, StreamInfo
 
 if TYPE_CHECKING:
     from aeron_spark.client.command_rows import ServerSource, ServerTarget
@@ -110,7 +103,7 @@ class ServerStreams:
             ("payload", stream.content or "nothing yet"),
             *column_cells(stream.schema),
             ("bytes", f"{stream.bytes:,} ({rounded_size(stream.bytes)})"),
-            ("retention", _retention(stream)),
+            ("retention", retention_text(stream)),
             *([("segment", _segment(stream))] if stream.file_bytes else []),
             ("schema policy", stream.schema_policy),
             ("created", _time(stream.created)),
@@ -138,7 +131,7 @@ class ServerStreams:
             )  # fmt: skip
         begin = f"stream {name} exists" if wanted.exist_ok else f"created stream {name}"
         sentence = (
-            f"{begin} with {count_text(len(stream.partitions), 'partition')}, retention: {_retention(stream)}, "
+            f"{begin} with {count_text(len(stream.partitions), 'partition')}, retention: {retention_text(stream)}, "
             f"segment: {_segment(stream)}, schema policy: {stream.schema_policy}"
         )
         return Summary([_json(stream)], sentences=[sentence])
@@ -174,65 +167,10 @@ class ServerStreams:
         sentence = f"deleted stream {name} ({rounded_size(size_bytes)})"
         return Summary([{"name": name, "bytes": size_bytes, "deleted": True}], sentences=[sentence])
 
-    def named(self, name: str) -> ServerStreams:
-        """Return the streams for a command that changes the one with this name. Raises OptionError for a wrong name."""
+    def named(self, name: str) -> Callable[[], AbstractContextManager[Client]]:
+        """Return what connects for a command about the stream with this name. Raises OptionError for a wrong name."""
         check_stream_name(name)
-        return self
-
-    def alter(self, name: str, retention: str | None, schema_policy: str | None, *, dry_run: bool) -> Summary:
-        """Change the retention or the schema policy of a stream, or with ``dry_run`` say what that would do."""
-        if retention is None and schema_policy is None:
-            raise OptionError("nothing to change", remedy="Give --retention, --schema-policy, or both.")
-        parse_new_retention(retention)
-        with self._connected() as client:
-            found = client.alter_stream(name, retention=retention, schema_policy=schema_policy, dry_run=dry_run)
-        return _alteration(name, found, dry_run=dry_run)
-
-    def rename(self, name: str, new_name: str) -> Summary:
-        """Rename a stream."""
-        check_stream_name(new_name)
-        with self._connected() as client:
-            client.rename_stream(name, new_name)
-        return Summary([{"name": new_name, "former_name": name}], sentences=[f"renamed stream {name} to {new_name}"])
-
-    def end(self, name: str) -> Summary:
-        """End a stream: it takes no more rows."""
-        with self._connected() as client:
-            ended = client.end_stream(name).ended
-        at = None if ended is None else _time(ended)
-        return Summary([{"name": name, "state": "ended", "ended": at}], sentences=[f"stream {name} has ended at {at}"])
-
-    def reopen(self, name: str) -> Summary:
-        """Let an ended stream take rows again."""
-        with self._connected() as client:
-            state = client.reopen_stream(name).state
-        return Summary([{"name": name, "state": state}], sentences=[f"stream {name} takes rows"])
-
-    def writers(self, name: str) -> Summary:
-        """Return the writer ids of a stream."""
-        with self._connected() as client:
-            found = client.stream_writers(name)
-        rows = [_writer_row(one) for one in found]
-        return Summary([_writer_json(one) for one in found], [Table(f"writers of {name}", rows, empty="no writers")])
-
-    def release_writer(self, name: str, writer: str) -> Summary:
-        """Release a writer id from its key."""
-        with self._connected() as client:
-            client.release_writer(name, writer)
-        return _released(name, "writer", writer)
-
-    def leases(self, name: str) -> Summary:
-        """Return the leases of a stream's readers."""
-        with self._connected() as client:
-            found = client.stream_leases(name)
-        rows = [_lease_row(one) for one in found]
-        return Summary([_lease_json(one) for one in found], [Table(f"leases of {name}", rows, empty="no leases")])
-
-    def release_lease(self, name: str, reader: str) -> Summary:
-        """End the leases of a reader."""
-        with self._connected() as client:
-            client.release_lease(name, reader)
-        return _released(name, "reader", reader)
+        return self._connected
 
     def writer(self, commit_rows: int | None) -> ServerTarget:
         """Return what writes to the stream of the options; commits after ``commit_rows`` rows and after each file."""
@@ -377,7 +315,7 @@ def _row(stream: StreamInfo) -> Cells:
         **cells_of(found, "name", "state"),
         "payload": stream.content or "nothing yet",
         **cells_of(found, "partitions#", "bytes#"),
-        "retention": _retention(stream),
+        "retention": retention_text(stream),
         "created": found["created"],
     }
 
@@ -400,86 +338,6 @@ def _json(stream: StreamInfo) -> dict[str, Any]:
         "ended": None if stream.ended is None else _time(stream.ended),
         "former_names": list(stream.former_names),
     }
-
-
-def _alteration(name: str, found: StreamAlteration, *, dry_run: bool) -> Summary:
-    before, after = found.before, found.after
-    verb = "would be" if dry_run else "become"
-    size = rounded_size(sum(found.unreadable_bytes))
-    sentences = [
-        f"stream {name}{' (dry run, nothing is changed)' if dry_run else ''}",
-        f"retention: {' → '.join(dict.fromkeys((_retention(before), _retention(after))))}",
-        f"schema policy: {' → '.join(dict.fromkeys((before.schema_policy, after.schema_policy)))}",
-        f"rows that {verb} unreadable now: {size} of {len(found.unreadable_bytes)} partitions",
-        *(f"  partition {number}: {size:,} bytes" for number, size in enumerate(found.unreadable_bytes) if size),
-    ]
-    changed = {
-        "name": name, "dry_run": dry_run, "before": _properties_json(before), "after": _properties_json(after),
-        "unreadable_bytes": list(found.unreadable_bytes),
-    }  # fmt: skip
-    return Summary([changed], sentences=sentences)
-
-
-def _properties_json(found: StreamProperties) -> dict[str, Any]:
-    return {
-        "retention_bytes": found.retention_bytes or None, "retention_seconds": found.retention_seconds or None,
-        "schema_policy": found.schema_policy,
-    }  # fmt: skip
-
-
-def _writer_row(one: StreamWriterId) -> Cells:
-    return {
-        "writer": one.id,
-        "last transaction#": one.last if one.last >= 0 else "none",
-        "changed": _time(one.changed),
-        "owner": one.owner or "no key",
-        "single use": "yes" if one.single_use else "no",
-    }
-
-
-def _writer_json(one: StreamWriterId) -> dict[str, Any]:
-    return {
-        "writer": one.id, "last": one.last, "changed": _time(one.changed), "owner": one.owner or None,
-        "single_use": one.single_use,
-    }  # fmt: skip
-
-
-def _lease_row(one: StreamLease) -> Cells:
-    return {
-        "reader": one.reader,
-        "owner": one.owner or "the server",
-        "expires in s#": round(one.seconds),
-        "positions": ", ".join(f"{partition}: {position}" for partition, position in sorted(one.positions.items())),
-    }
-
-
-def _lease_json(one: StreamLease) -> dict[str, Any]:
-    return {
-        "reader": one.reader, "owner": one.owner, "positions": one.positions, "seconds": round(one.seconds, 1),
-    }  # fmt: skip
-
-
-def _released(name: str, kind: str, released: str) -> Summary:
-    return Summary(
-        [{"name": name, kind: released, "released": True}], sentences=[f"released {kind} {released} of stream {name}"]
-    )
-
-
-def _retention(stream: StreamInfo | StreamProperties) -> str:
-    """Return a retention in words."""
-    limits = []
-    if stream.retention_bytes:
-        limits.append(f"{rounded_size(stream.retention_bytes)} of each partition")
-    if stream.retention_seconds:
-        limits.append(_duration(stream.retention_seconds))
-    return " and ".join(limits) or "everything"
-
-
-def _duration(seconds: float) -> str:
-    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds % length == 0:
-            return f"{seconds / length:g} {unit}"
-    return f"{seconds:g} s"
 
 
 def _segment(stream: StreamInfo) -> str:

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from aeron_spark.errors import OptionError
 from aeron_spark.options import values
+from aeron_spark.texts import rounded_size
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from aeron_spark.wire.stream_requests import StreamInfo, StreamProperties
 
 EDGES: Final = ("earliest", "latest")
 PREVIEW: Final = "'aeron-spark streams describe' shows the stream without deleting it."
@@ -135,6 +138,23 @@ def column_cells(schema: pa.Schema | None) -> list[tuple[str, str]]:
 def count_text(count: int, thing: str) -> str:
     """Return a number of things, such as ``1 row`` and ``1,000 rows``."""
     return f"1 {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def retention_text(stream: StreamInfo | StreamProperties) -> str:
+    """Return a retention in words."""
+    limits = []
+    if stream.retention_bytes:
+        limits.append(f"{rounded_size(stream.retention_bytes)} of each partition")
+    if stream.retention_seconds:
+        limits.append(_duration_text(stream.retention_seconds))
+    return " and ".join(limits) or "everything"
+
+
+def _duration_text(seconds: float) -> str:
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds % length == 0:
+            return f"{seconds / length:g} {unit}"
+    return f"{seconds:g} s"
 
 
 def check_stream_name(name: str) -> str:
