@@ -39,6 +39,8 @@ def check_invariants(endpoint: ServerEndpoint, bulk_ids: Iterable[LinkIds] = ())
         sessions=sessions,
     )
     assert {one.image.image: one for one in handshakes} == endpoint._handshakes
+    assert {one.path: one for one in handshakes if one.path is not None} == endpoint._paths
+    assert not [one for one in handshakes if one.link is not None and one.path is None]
     for closing in endpoint._closings:
         assert closing in sessions
         assert closing.link is not None

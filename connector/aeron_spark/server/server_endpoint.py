@@ -142,6 +142,7 @@ class ServerEndpoint:
         self._reopens_at: float | None = None  # after such a loss: the next attempt
         self._reopening_error = ""  # the text of the last error, which is reported once
         self._handshakes: Final[dict[int, PendingHandshake]] = {}  # by image
+        self._paths: Final[dict[ServerPath, PendingHandshake]] = {}  # open ones; most senders of a flood have none
         self._unverified: Final[dict[Link, SessionLink]] = {}  # links that await their first frame
         self._sessions: Final[dict[Connection, ServerSession]] = {}  # by the connection of the program
         self._closings: Final[dict[ServerSession, Closing]] = {}  # sessions whose unsent messages are sent
@@ -264,7 +265,7 @@ class ServerEndpoint:
         bulk_links = self._runtime.bulk_links
         own = [one for one in self.connections if one.peer.key == key]
         by_connection = bulk_links.counts()
-        opening = sum(one.link is not None and one.link.pair is not None for one in self._handshakes.values())
+        opening = sum(one.link is not None and one.link.pair is not None for one in self._paths.values())
         attached = [one.link.link for one in self._sessions.values() if one.link is not None]
         unconnected = sum(link is None or link.image is None for link in (*attached, *self._unverified))
         return self._log_space.take(
@@ -309,7 +310,7 @@ class ServerEndpoint:
         if self._reopens_at is not None:
             self._reopen(now, self._reopens_at)
             return False
-        is_waiting = [self._work_handshake(pending, now) for pending in list(self._handshakes.values())]
+        is_waiting = [self._work_handshake(pending, path, now) for path, pending in list(self._paths.items())]
         for session, closing in list(self._closings.items()):
             if session.connection.sender.is_idle:
                 self._close_session(session, closing.keep_session, now)
@@ -408,16 +409,14 @@ class ServerEndpoint:
         elif image.late:
             self._advance(pending, handshake.hello_missed(now), now)
 
-    def _work_handshake(self, pending: PendingHandshake, now: float) -> bool:
+    def _work_handshake(self, pending: PendingHandshake, path: ServerPath, now: float) -> bool:
         """Continue a handshake after a decision, or when Aeron is ready; return whether a packet waits for room."""
         decision, pending.decision = pending.decision, None
         if decision is not None:
             self._decided(pending, decision, now)
-        link, path = pending.link, pending.path
+        link = pending.link
         if link is not None and link.pair is not None:
             self._work_opening(pending, link, link.pair, now)
-        if path is None:
-            return False
         if pending.handshake.state is State.OPENING_PATH and path.look(now):
             handshake = pending.handshake
             self._advance(pending, handshake.path_ready(now) if path.is_ready else handshake.path_lost(now), now)
@@ -441,10 +440,7 @@ class ServerEndpoint:
                 case actions.Admit():
                     self._admit(pending, now)
                 case actions.OpenPath():
-                    try:
-                        pending.path = ServerPath(self.transport.respond(pending.image.image), now)
-                    except AeronSparkError:  # the sender has left
-                        self._lose_path(pending, now)
+                    self._open_path(pending, now)
                 case actions.Send(packet):
                     if pending.path is not None:
                         pending.path.send(packet)
@@ -460,6 +456,14 @@ class ServerEndpoint:
                     pass
                 case _:
                     assert_never(action)
+
+    def _open_path(self, pending: PendingHandshake, now: float) -> None:
+        try:
+            path = pending.path = ServerPath(self.transport.respond(pending.image.image), now)
+        except AeronSparkError:  # the sender has left
+            self._lose_path(pending, now)
+        else:
+            self._paths[path] = pending
 
     def _admit(self, pending: PendingHandshake, now: float) -> None:
         permit = self._admission.begin_handshake(pending.source, now)
@@ -548,6 +552,7 @@ class ServerEndpoint:
         self._has_deadline = False
         del self._handshakes[pending.image.image]
         if pending.path is not None:
+            del self._paths[pending.path]
             pending.path.close()
 
     def _reject(self, image: int, reason: str) -> None:
@@ -799,7 +804,7 @@ class ServerEndpoint:
         self._tickets.drop(session.ticket)
         session.permit.release()
         self._abandon_links_of(session, now)
-        for pending in list(self._handshakes.values()):
+        for pending in list(self._paths.values()):
             if pending.link is not None and pending.link.session is session:
                 self._refuse(pending, SESSION_ENDED, now)
         self._release_link(session, now)

@@ -177,7 +177,7 @@ class SimulatedServer:
         self.facts.on(HandshakeEnded, self._handshake_ended)
         self.facts.on(DriverBack, lambda _: self.note("driver back"))
         self.inbox = self
-        self.jobs: list[Callable[[], object]] = []
+        self.is_woken = False
         self.live = LiveOptions(options or ServerOptions())
         self.endpoint = ServerEndpoint(
             self, lambda: self, self, self.live, self.make, entropy=random.Random(seed).randbytes  # type: ignore[arg-type]
@@ -220,7 +220,9 @@ class SimulatedServer:
     def decide(self, decision: Decision = EVERYTHING, index: int = 0) -> Calls:
         """Decide on one of the candidates."""
         _, answer = self.candidates.pop(index)
+        self.is_woken = False
         answer(decision)
+        assert self.is_woken  # the event loop takes the decision in its next turn
         return self.work()
 
     def open_publications(self) -> Calls:
@@ -332,7 +334,7 @@ class SimulatedServer:
         return True
 
     def wake(self) -> None:
-        pass
+        self.is_woken = True
 
     def close_subscription(self, token: int) -> None:
         pass
