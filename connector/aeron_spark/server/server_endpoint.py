@@ -538,20 +538,19 @@ class ServerEndpoint:
         if pending.permit is not None:
             pending.permit.release()
         link, pending.link = pending.link, None
-        if pending.path is not None and not pending.path.is_drained:
-            pending.drain_until = now + DRAIN_SECONDS
-        else:
-            self._close_path(pending)
+        pending.drain_until = now + DRAIN_SECONDS
         if link is not None:
             self._release(link, now)
+        if pending.path is None or pending.path.is_drained:
+            self._close_path(pending)
         self._runtime.facts.emit(pending.ended(refusal, now))
         if refusal is not None and refusal.cause is not None:
             self._runtime.report(None, refusal.cause)
 
     def _close_path(self, pending: PendingHandshake) -> None:
+        """Close the path of a handshake that has ended, unless it is closed already."""
         self._has_deadline = False
-        del self._handshakes[pending.image.image]
-        if pending.path is not None:
+        if self._handshakes.pop(pending.image.image, None) is not None and pending.path is not None:
             del self._paths[pending.path]
             pending.path.close()
 
@@ -642,9 +641,9 @@ class ServerEndpoint:
         """Release the resources of a client that does not connect. Only a new session ends with them."""
         if link.permit is not None:
             link.permit.release()
-        self._close_link(link, now)
         if link.session.is_new:
             self._end(link.session, Ending.NEVER_CONNECTED, now)
+        self._close_link(link, now)
 
     def _close_link(self, link: SessionLink, now: float) -> None:
         self._has_deadline = False
@@ -719,8 +718,7 @@ class ServerEndpoint:
         """Close every path and every link; their sessions are detached."""
         for pending in list(self._handshakes.values()):
             self._lose_path(pending, now)
-            if pending.image.image in self._handshakes:
-                self._close_path(pending)
+            self._close_path(pending)
         for link in list(self._unverified.values()):
             self._abandon(link, now)
         for session in [one for one in self._sessions.values() if one.link is not None]:

@@ -268,7 +268,7 @@ def test_a_session_that_is_not_resumed_disconnects_after_the_expiry_and_ends_aft
 def test_a_session_without_a_first_frame_releases_its_resources() -> None:
     server, _, _ = awaiting_first_frame()
     assert server.endpoint.deadline() == NOW + 8.0
-    assert server.run_until(NOW + 8.0) == ["close link", "end"]
+    assert server.run_until(NOW + 8.0) == ["end", "close link"]
     server.end()
 
 
@@ -285,7 +285,7 @@ def test_a_session_that_is_closed_during_its_handshake_refuses_its_client() -> N
     server.decide()
     (connection,) = server.connections
     called = server.close_connection(connection, keep_session=True)
-    assert called == ["send", "close path", "close link", "refused", "end"]
+    assert called == ["send", "close link", "close path", "refused", "end"]
     client.receive_all()
     assert client.ended is not None
     assert "The session ended during the handshake" in str(client.ended.error)
@@ -375,7 +375,7 @@ def test_a_path_that_cannot_be_opened_is_lost() -> None:
 def test_a_sender_that_leaves_before_its_link_is_opened_is_lost() -> None:
     server, _ = deciding()
     server.open_error = SenderUnavailable("it has left", remedy="Wait.")
-    assert server.decide() == ["make", "open link", "close path", "end", "lost"]
+    assert server.decide() == ["make", "open link", "end", "close path", "lost"]
     assert server.reported == []
     server.end()
 
@@ -383,7 +383,7 @@ def test_a_sender_that_leaves_before_its_link_is_opened_is_lost() -> None:
 def test_a_link_that_cannot_be_opened_refuses_its_client() -> None:
     server, _ = deciding()
     cause = server.open_error = OSError("no file is left")
-    assert server.decide() == ["make", "open link", "send", "close path", "end", "refused", "report"]
+    assert server.decide() == ["make", "open link", "send", "end", "close path", "refused", "report"]
     assert server.reported == [cause]
     server.end()
 
@@ -393,16 +393,34 @@ def test_a_link_that_fails_while_it_opens_refuses_its_client() -> None:
     server.decide()
     (link,) = [one for one in server.publications if one.name == "link"]
     link.fail()
-    assert server.work() == ["send", "close path", "close link", "end", "refused", "report"]
+    assert server.work() == ["send", "end", "close link", "close path", "refused", "report"]
     assert "a link could not be opened: it failed" in str(server.reported)
     server.end()
+
+
+def test_a_link_that_cannot_be_closed_keeps_no_resources(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, _ = deciding()
+    server.decide()
+    (link,) = [one for one in server.publications if one.name == "link"]
+
+    def close() -> None:
+        link.is_released = True
+        raise TransportError("the driver does not answer")
+
+    monkeypatch.setattr(link, "close", close)
+    link.fail()
+    with pytest.raises(TransportError, match="does not answer"):
+        server.work()
+    assert server.statistics()["session_ids"] == server.statistics()["pending"] == 0
+    server.run_until(NOW + DRAIN_SECONDS)
+    assert server.paths() == []
 
 
 def test_a_done_ack_that_cannot_be_encoded_refuses_its_client() -> None:
     server, _ = deciding()
     server.received = -1
     server.decide()
-    assert server.open_publications() == ["send", "close path", "close link", "end", "refused", "report"]
+    assert server.open_publications() == ["send", "end", "close link", "close path", "refused", "report"]
     assert isinstance(server.reported[0], OptionError)
     server.end()
 
