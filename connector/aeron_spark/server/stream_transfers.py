@@ -18,7 +18,17 @@ from aeron_spark.streams.stages import Stage
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import resolve
 from aeron_spark.wire import stream_requests as rpc
-from aeron_spark.wire.stream_requests import BulkMessage, BulkMessageKind, StagedPart
+from aeron_spark.wire.bulk_messages import (
+    BULK_HEAD,
+    PAYLOAD_OFFSET,
+    BulkMessage,
+    BulkMessageKind,
+    decode_bulk_message,
+    encode_bulk_head,
+    message_memory,
+    write_bulk_head,
+)
+from aeron_spark.wire.stream_requests import StagedPart
 
 TURN_S: Final = 0.2  # after which a transfer lets others have its thread
 
@@ -333,7 +343,7 @@ class IncomingStages:
 
     def _take(self, filled: _FilledLink, data: memoryview) -> None:
         try:
-            message = rpc.decode_bulk_message(data)
+            message = decode_bulk_message(data)
         except AeronSparkError as error:
             self._fail(filled, error)
             return
@@ -422,25 +432,22 @@ class OutgoingRead:
     def _all_messages(self) -> Generator[memoryview, None, None]:
         """Yield the messages of the read, each of which is valid until the next one."""
         request, position = self.request, self.request.start
-        kind, content = rpc.BulkMessageKind.END, b""
+        kind, content = BulkMessageKind.END, b""
         try:
-            room = self._link.room - rpc.BULK_HEAD.size
-            # one message: rows are read into it and sent from it
-            memory = memoryview(bytearray(rpc.PAYLOAD_OFFSET + room))
-            into = memory[rpc.PAYLOAD_OFFSET :]
-            for block, data in self._stream.blocks(request.partition, request.start, request.end, room, into):
+            memory = message_memory(self._link.room)  # one message: rows are read into it and sent from it
+            into = memory[PAYLOAD_OFFSET:]
+            for block, data in self._stream.blocks(request.partition, request.start, request.end, into.nbytes, into):
                 self._sent(len(data))
-                head = rpc.encode_bulk_head(request.request, rpc.BulkMessageKind.LOG, block)
-                memory[rpc.PAYLOAD_OFFSET - rpc.BULK_HEAD.size : rpc.PAYLOAD_OFFSET] = head
-                yield memory[: rpc.PAYLOAD_OFFSET + len(data)]
+                write_bulk_head(memory, request.request, BulkMessageKind.LOG, block)
+                yield memory[: PAYLOAD_OFFSET + len(data)]
                 position = block + len(data)
         except AeronSparkError as error:
-            kind, position, content = rpc.BulkMessageKind.FAILED, 0, encode_error(error)
+            kind, position, content = BulkMessageKind.FAILED, 0, encode_error(error)
         except Exception as error:  # such as a disk error: goes to the client, and other reads continue
             failure = TransportError(f"reading failed: {error!r}", remedy="Check the server's disk and log.")
-            kind, position, content = rpc.BulkMessageKind.FAILED, 0, encode_error(failure)
-        head = rpc.encode_bulk_head(request.request, kind, position)
-        yield memoryview(bytearray(rpc.PAYLOAD_OFFSET - rpc.BULK_HEAD.size) + head + content)
+            kind, position, content = BulkMessageKind.FAILED, 0, encode_error(failure)
+        head = encode_bulk_head(request.request, kind, position)
+        yield memoryview(bytearray(PAYLOAD_OFFSET - BULK_HEAD.size) + head + content)
 
 
 class OutgoingReads:

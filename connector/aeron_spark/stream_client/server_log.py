@@ -36,8 +36,8 @@ from aeron_spark.log.writing import Source
 from aeron_spark.stream_client import staging
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.staging import InlineRequest, InlineRoom, ServerAppender
+from aeron_spark.wire.bulk_messages import BulkMessageKind, decode_bulk_message
 from aeron_spark.wire.stream_requests import (
-    BulkMessageKind,
     CommitPart,
     Committed,
     CommittedPartition,
@@ -50,7 +50,6 @@ from aeron_spark.wire.stream_requests import (
     StartRead,
     StopRead,
     Transaction,
-    decode_bulk_message,
 )
 from aeron_spark.wire.values import Rows
 

@@ -42,15 +42,13 @@ from aeron_spark.stream_client.operations import describe_stream
 from aeron_spark.stream_client.row_input import BYTES, WriteBatch
 from aeron_spark.stream_client.session import DRAINING, MIN_TIMEOUT_S, RETRY_INTERVAL_S, StreamSession
 from aeron_spark.waiting import Deadline
+from aeron_spark.wire.bulk_messages import PAYLOAD_OFFSET, BulkMessageKind, message_memory, write_bulk_head
 from aeron_spark.wire.chunks import Header, Payload
 from aeron_spark.wire.staged_items import MAX_ITEM_BYTES, encode_group_item, encode_values_item
 from aeron_spark.wire.stream_requests import (
-    BULK_HEAD,
-    PAYLOAD_OFFSET,
     AbortTransaction,
     BeginTransaction,
     Begun,
-    BulkMessageKind,
     CommitEmptyTransaction,
     CommitPart,
     Committed,
@@ -67,7 +65,6 @@ from aeron_spark.wire.stream_requests import (
     StageOpened,
     StreamInfo,
     Transaction,
-    encode_bulk_head,
     with_content,
 )
 
@@ -563,7 +560,7 @@ class _Stage:
         self._sent_bytes = 0
         self._crc = 0
         # The next message: each item is copied to it once, and it is encrypted from there.
-        self._message = memoryview(bytearray(PAYLOAD_OFFSET + link.room - BULK_HEAD.size))
+        self._message = message_memory(link.room)
         self._end = PAYLOAD_OFFSET
 
     @classmethod
@@ -667,8 +664,7 @@ class _Stage:
         self.is_broken = True
         timeout_s = max(MIN_TIMEOUT_S, self._deadline.remaining())
         message, self._end = self._message[: self._end], PAYLOAD_OFFSET
-        head = encode_bulk_head(self._request, BulkMessageKind.STAGE, self._sent_bytes)
-        message[PAYLOAD_OFFSET - BULK_HEAD.size : PAYLOAD_OFFSET] = head
+        write_bulk_head(message, self._request, BulkMessageKind.STAGE, self._sent_bytes)
         self._crc = crc32(message[PAYLOAD_OFFSET:], self._crc)
         self._sent_bytes += message.nbytes - PAYLOAD_OFFSET
         self._link.send_from(message, timeout=timeout_s)

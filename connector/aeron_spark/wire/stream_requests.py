@@ -1,4 +1,4 @@
-"""The requests to a server's stream service, its responses, and the messages that carry rows over a bulk link.
+"""The requests to a server's stream service, and its responses.
 
 A client calls the method ``METHOD`` of the remote object ``SERVICE`` with one argument, the bytes of a request. The
 response, also bytes, is the request's own or Failure. Both are MessagePack of a tagged struct: its tag and its field
@@ -8,15 +8,6 @@ release then gets the error that the server has no such object.
 A client may send a request again after any failure: the server executes a repeated request only once, or, for an
 OpenStage with rows, opens a further stage, which no commit names.
 
-A message on a bulk link, all numbers little-endian:
-
-    offset width name      meaning
-    0      4     request   the client's number of the read or stage; the receiver ignores messages of earlier requests
-    4      1     kind      see BulkMessageKind
-    5      3     reserved  0
-    8      8     position  LOG: position of the first byte in the partition; END: end of the read; STAGE: bytes before
-    16           payload   LOG, STAGE: bytes; FAILED: the error, encoded by errors.encode_error
-
 In all structs, positions and sizes are in bytes, and times in nanoseconds since 1970. ``seconds`` is the server's
 longest wait, and in RenewLease the duration of the lease. ``token`` is a text that the server stores with the
 producer's last transaction. ``link`` is the number of a bulk link, and ``request`` the client's number for the messages
@@ -25,11 +16,9 @@ of this read or stage on it.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from enum import IntEnum
 from functools import cached_property, reduce
 from operator import or_
 from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar, cast, get_args
@@ -934,51 +923,3 @@ def _decoded(decoder: msgspec.msgpack.Decoder[Any], data: bytes | memoryview | m
         return decoder.decode(data)
     except (msgspec.MsgspecError, TypeError, UnicodeDecodeError, RecursionError) as error:
         raise DataFormatError(f"these bytes are not {expected}: {error}", remedy=_SAME_RELEASE) from None
-
-
-BULK_HEAD: Final = struct.Struct(
-    "<"
-    "I"  # request
-    "B"  # kind
-    "3x"
-    "q"  # position
-)
-# Bytes before the payload of a message that ``BulkLink.send_from`` sends: the first byte of the frame, then the head.
-PAYLOAD_OFFSET: Final = 1 + BULK_HEAD.size
-
-
-class BulkMessageKind(IntEnum):
-    """The kind of a message on a bulk link: LOG, END and FAILED from the server, STAGE from the client."""
-
-    LOG = 1  # bytes of the log
-    END = 2  # the read is complete
-    FAILED = 3  # the read failed
-    STAGE = 4  # bytes of a stage
-
-
-class BulkMessage(NamedTuple):
-    """A decoded message; ``payload`` is a view of the received bytes."""
-
-    request: int
-    kind: BulkMessageKind
-    position: int
-    payload: memoryview
-
-
-def encode_bulk_head(request: int, kind: BulkMessageKind, position: int) -> bytes:
-    """Encode the head of a message, to which the payload is appended."""
-    return BULK_HEAD.pack(request & 0xFFFFFFFF, kind, position)
-
-
-def decode_bulk_message(data: memoryview) -> BulkMessage:
-    """Decode a message. Raises DataFormatError for bytes that are not a message."""
-    if data.nbytes < BULK_HEAD.size:
-        raise _not_a_message(f"it has {data.nbytes} bytes, expected at least {BULK_HEAD.size}")
-    request, kind, position = BULK_HEAD.unpack_from(data)
-    if kind not in set(BulkMessageKind) or position < 0:
-        raise _not_a_message(f"it has kind {kind} and position {position}")
-    return BulkMessage(request, BulkMessageKind(kind), position, data[BULK_HEAD.size :])
-
-
-def _not_a_message(reason: str) -> DataFormatError:
-    return DataFormatError(f"a message on a bulk link cannot be decoded: {reason}", remedy=_SAME_RELEASE)

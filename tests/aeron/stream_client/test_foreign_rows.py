@@ -19,17 +19,16 @@ from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.streams import stages
 from aeron_spark.wire import chunks
+from aeron_spark.wire.bulk_messages import BulkMessageKind, encode_bulk_head
 from aeron_spark.wire.chunks import Content, Header
 from aeron_spark.wire.staged_items import encode_group_item
 from aeron_spark.wire.stream_requests import (
-    BulkMessageKind,
     CommitTransaction,
     CreateStream,
     FinishStage,
     InlinePart,
     OpenStage,
     Transaction,
-    encode_bulk_head,
 )
 from tests.aeron.stream_client.conftest import Connect
 from tests.hostile_arrow import HOSTILE, stream_of

@@ -10,8 +10,8 @@ import pytest
 from aeron_spark.server.stream_transfers import PUBLISH_AHEAD_BYTES, IncomingStage
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
+from aeron_spark.wire.bulk_messages import BulkMessage, BulkMessageKind
 from aeron_spark.wire.staged_items import encode_values_item
-from aeron_spark.wire.stream_requests import BulkMessage, BulkMessageKind
 from tests.aeron.stream_store.rows import ends, read_values, write
 from tests.stream_requests import commit_request, stage_request
 

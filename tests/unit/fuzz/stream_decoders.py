@@ -22,7 +22,7 @@ from aeron_spark.stream_client.reader import Positions
 from aeron_spark.streams.writers import Acknowledged, parse_stamp, stamp_text
 from aeron_spark.transport.channel import ChannelUri
 from aeron_spark.wire import chunks as chunk
-from aeron_spark.wire import stream_requests
+from aeron_spark.wire.bulk_messages import BulkMessageKind, decode_bulk_message, encode_bulk_head
 from aeron_spark.wire.chunks import Group, Reassembler, split
 from aeron_spark.wire.staged_items import StagedGroup, encode_group_item, encode_values_item, read_items
 from aeron_spark.wire.values import Values, read_groups
@@ -36,8 +36,8 @@ def random_epochs(source: Random) -> Epochs:
 
 
 def _bulk(source: Random) -> bytes:
-    kind = source.choice(tuple(stream_requests.BulkMessageKind))
-    return stream_requests.encode_bulk_head(source.randrange(2**32), kind, 4_096) + source.randbytes(9)
+    kind = source.choice(tuple(BulkMessageKind))
+    return encode_bulk_head(source.randrange(2**32), kind, 4_096) + source.randbytes(9)
 
 
 def _header(source: Random, rows: int = 1) -> chunk.Header:
@@ -280,7 +280,7 @@ def _parse_channel(data: bytes) -> tuple[str, str]:
 
 STREAM: Final = (
     Decoder("channel", _parse_channel, _channel, WORDS, (OptionError,)),
-    Decoder("bulk message", lambda data: stream_requests.decode_bulk_message(memoryview(data)), _bulk, BYTES),
+    Decoder("bulk message", lambda data: decode_bulk_message(memoryview(data)), _bulk, BYTES),
     Decoder("chunk", chunk.decode, lambda source: source.choice(_messages(source)), BYTES, seal=_sealed_chunk),
     Decoder(
         "groups",

@@ -20,9 +20,10 @@ from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
 from aeron_spark.stream_client.staging import ServerAppender, commit
 from aeron_spark.wire.arrow import encode_batch, split_rows
+from aeron_spark.wire.bulk_messages import BULK_HEAD
 from aeron_spark.wire.chunks import NOT_CONTINUED, Chunk, Content, Header, payload_limit, split
 from aeron_spark.wire.staged_items import encode_group_item
-from aeron_spark.wire.stream_requests import BULK_HEAD, Transaction
+from aeron_spark.wire.stream_requests import Transaction
 from tests.unit.stream_client.joined import MemoryBulkLink, World
 from tests.unit.stream_client.recorded import messages_of
 

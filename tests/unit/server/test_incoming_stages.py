@@ -19,17 +19,16 @@ from aeron_spark.streams import stage_files
 from aeron_spark.streams.stage_files import MAX_GROWING
 from aeron_spark.streams.stages import EXPIRY_S
 from aeron_spark.streams.stream import Stream
+from aeron_spark.wire.bulk_messages import BulkMessageKind, encode_bulk_head
 from aeron_spark.wire.staged_items import encode_values_item
 from aeron_spark.wire.stream_requests import (
     AbortTransaction,
-    BulkMessageKind,
     FinishStage,
     OpenStage,
     StageFinished,
     StageOpened,
     Transaction,
     decode_response,
-    encode_bulk_head,
     encode_request,
 )
 from tests.ending import LONG_TIMEOUT_S

@@ -15,15 +15,8 @@ from aeron_spark.protocol.grants import EVERYTHING, Grant
 from aeron_spark.server import stream_transfers
 from aeron_spark.server.stream_operations import OperationService, StreamService
 from aeron_spark.server.stream_transfers import MAX_PAUSE_S
-from aeron_spark.wire.stream_requests import (
-    BulkMessage,
-    BulkMessageKind,
-    StartRead,
-    StopRead,
-    decode_bulk_message,
-    decode_response,
-    encode_request,
-)
+from aeron_spark.wire.bulk_messages import BulkMessage, BulkMessageKind, decode_bulk_message
+from aeron_spark.wire.stream_requests import StartRead, StopRead, decode_response, encode_request
 from tests.unit.connection.endpoints import wait_for
 from tests.unit.connection.test_deadlines import Clock
 from tests.unit.server.requests import handle

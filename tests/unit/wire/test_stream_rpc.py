@@ -20,10 +20,10 @@ from aeron_spark.errors import DataFormatError, DataLossError, OptionError, Refu
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.protocol.rpc_objects import LAST_OBJECT_ID
 from aeron_spark.wire import stream_requests
+from aeron_spark.wire.bulk_messages import BulkMessageKind, decode_bulk_message, encode_bulk_head
 from aeron_spark.wire.stream_requests import (
     OPERATIONS,
     RESPONSES,
-    BulkMessageKind,
     Committed,
     CommitTransaction,
     CreateStream,
@@ -37,11 +37,9 @@ from aeron_spark.wire.stream_requests import (
     Request,
     StagedPart,
     Transaction,
-    decode_bulk_message,
     decode_head,
     decode_request,
     decode_response,
-    encode_bulk_head,
     encode_request,
     encode_response,
     failure_of,
