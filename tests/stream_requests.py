@@ -1,4 +1,4 @@
-"""Requests of a writer, for tests that call a stream without a server."""
+"""Requests of a client, for tests that call a stream without a server."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ from aeron_spark.wire.stream_requests import (
     CommitEmptyTransaction,
     CommitPart,
     CommitTransaction,
+    CreateStream,
     OpenStage,
     Transaction,
 )
 
 SECONDS = 600.0  # no test waits for so long: a stream's own limit is shorter
+
+
+def create_request(
+    name: str, partitions: int = 1, *, retention_bytes: int = 0, retention_seconds: float = 0.0,
+    segment_bytes: int = 0, schema_policy: str = "strict", schema: bytes = b"",
+) -> CreateStream:  # fmt: skip
+    """Return the request for a new stream."""
+    return CreateStream(name, partitions, retention_bytes, retention_seconds, segment_bytes, schema_policy, schema)
 
 
 def stage_request(

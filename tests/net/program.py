@@ -26,6 +26,7 @@ from aeron_spark.aeron.jvm import jclass
 from aeron_spark.transport.api import MTU_BYTES
 from aeron_spark.waiting import wait_for
 from tests.net import endpoints
+from tests.stream_requests import create_request
 
 RESPONSE_PREFIX: Final = "response: "
 NUMBER_BYTES: Final = 8
@@ -181,7 +182,7 @@ class ServerProgram:
                     send_all(connection.send_many, request)
                 return {"to": len(connections)}
             case "create_stream":
-                self.server.streams.create(request["name"], 1)
+                self.server.streams.create(create_request(request["name"], 1))
                 return {}
             case "ping":
                 to = self._to(request["tag"])

@@ -23,6 +23,7 @@ from tests.aeron.ended import check_remains
 from tests.aeron.stream_store import rows as staging
 from tests.aeron.streams import numbered
 from tests.ports import free_ports
+from tests.stream_requests import create_request
 
 TIMEOUT_S: Final = 30.0
 
@@ -66,7 +67,7 @@ class StreamServer:
 
     def create_stream(self, partitions: int = 1, **more: Any) -> Stream:
         """Create a stream that no other test uses."""
-        return self.endpoint.streams.create(f"s-{secrets.token_hex(4)}", partitions, **more)
+        return self.endpoint.streams.create(create_request(f"s-{secrets.token_hex(4)}", partitions, **more))
 
     def options(self, stream: Stream | str, **more: object) -> dict[str, str]:
         """Return the options with which Spark reads or writes a stream; ``more`` replaces and adds some."""

@@ -19,6 +19,7 @@ from tests.cli.conftest import run_program
 from tests.nodes import new_aeron_dir, remove_node
 from tests.spark.simulated_engine import Query, Sink, make_numbered_batch, read_numbers
 from tests.spark.stream_server import StreamServer, find_free_address, run_server
+from tests.stream_requests import create_request
 
 
 class RestorableServer:
@@ -42,7 +43,7 @@ class RestorableServer:
         """Write micro-batches of 10 rows with a sink; without one, create the stream and the sink of a new query."""
         with self.running() as server:
             if sink is None:
-                server.endpoint.streams.create("copied", 1)
+                server.endpoint.streams.create(create_request("copied", 1))
                 sink = Sink(server.options("copied"))
             for batch in batches:
                 sink.write(batch, [make_numbered_batch(10 * batch, 10 * batch + 10)])

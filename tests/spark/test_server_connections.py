@@ -21,6 +21,7 @@ from aeron_spark.protocol.keypair import public_text
 from tests.aeron.streams import number
 from tests.spark.simulated_engine import make_numbered_batch, read_numbers, save
 from tests.spark.stream_server import StreamServer, make_numbered_rows, read_frame, run_server, write_frame
+from tests.stream_requests import create_request
 
 pytestmark = pytest.mark.usefixtures("server_route_warmed_up")
 
@@ -121,7 +122,10 @@ def strict(node: NodeHandle, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def test_a_key_can_use_the_actions_of_its_grants_and_no_others(strict: StreamServer) -> None:
-    readable, hidden = strict.endpoint.streams.create("open-1", 1), strict.endpoint.streams.create("hidden", 1)
+    readable, hidden = (
+        strict.endpoint.streams.create(create_request("open-1", 1)),
+        strict.endpoint.streams.create(create_request("hidden", 1)),
+    )
     for stream in (readable, hidden):
         save(strict.options(stream, identity=strict.key_file("owner")), [make_numbered_batch(0, 3)])
     ends = [stream.states()[0].end for stream in (readable, hidden)]

@@ -54,7 +54,7 @@ class ReadBytes:
 def test_a_query_finds_its_starting_time_without_reading_the_whole_stream(
     server: StreamServer, monkeypatch: pytest.MonkeyPatch, mib: int
 ) -> None:
-    stream = server.create_stream(term_bytes=64 << 10)
+    stream = server.create_stream(segment_bytes=64 << 10)
     padding = bytes(MESSAGE - 128)
     for transaction in range(mib):
         write(stream, transaction, {0: [b"%9d" % transaction + padding] * (MIB // MESSAGE)})
@@ -79,7 +79,7 @@ def test_a_bit_flipped_on_disk_is_an_error_with_recording_and_position_and_no_wr
     write(stream, 0, {0: values})
     (state,) = stream.states()
     position = read_messages(stream, 0)[600][0]
-    with Path(node.archive_dir, f"{state.recording_id}-0.rec").open("r+b") as file:
+    with Path(node.archive_dir, f"{state.shape.recording_id}-0.rec").open("r+b") as file:
         at = position + (FRAME_HEADER + 50 if damaged == "value" else 1)
         file.seek(at)
         byte = file.read(1)[0]
@@ -87,7 +87,7 @@ def test_a_bit_flipped_on_disk_is_an_error_with_recording_and_position_and_no_wr
         file.write(bytes([byte ^ 0x10]))
     with pytest.raises(DataLossError) as failed:
         read_table(server.options(stream))
-    _assert_names(str(failed.value), state.recording_id, position)
+    _assert_names(str(failed.value), state.shape.recording_id, position)
     delivered: list[bytes] = []
     with aeron_spark.connect(
         server.endpoint.addresses[0], aeron_dir=node.aeron_dir, ipc="never", store=MemoryPeerStore()
@@ -95,7 +95,7 @@ def test_a_bit_flipped_on_disk_is_an_error_with_recording_and_position_and_no_wr
         reader = client.reader(stream.definition.name)
         with pytest.raises(DataLossError) as refused:
             delivered.extend(value for batch in reader for value in batch.column("value").to_pylist())
-    _assert_names(str(refused.value), state.recording_id, position)
+    _assert_names(str(refused.value), state.shape.recording_id, position)
     assert delivered == values[: len(delivered)]
     assert len(delivered) <= 600
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("server_route_warmed_up")
 
 def create_filled_stream(server: StreamServer) -> Stream:
     """Create a stream of two partitions with 600 numbered messages each."""
-    stream = server.create_stream(2, term_bytes=1 << 16)
+    stream = server.create_stream(2, segment_bytes=1 << 16)
     for first in (0, 300, 600, 900):
         commit_values(stream, first, first + 300, partition=first // 300 % 2, length=200)
     return stream
@@ -140,7 +140,7 @@ def test_available_now_obeys_the_limits_and_a_restarted_query_continues_at_its_p
 
 
 def test_a_query_fails_with_data_loss_if_its_next_rows_were_purged(server: StreamServer) -> None:
-    stream = server.create_stream(term_bytes=1 << 16)
+    stream = server.create_stream(segment_bytes=1 << 16)
     commit_values(stream, 0, 3)
     query = Query(server.options(stream))
     assert list(query.run_batches()) == [[0, 1, 2]]
@@ -159,7 +159,7 @@ def test_a_query_fails_with_data_loss_if_its_next_rows_were_purged(server: Strea
 
 
 def test_a_query_and_a_reader_continue_when_their_partition_has_a_new_recording(server: StreamServer) -> None:
-    stream = server.create_stream(term_bytes=1 << 16)
+    stream = server.create_stream(segment_bytes=1 << 16)
     commit_values(stream, 0, 3)
     query = Query(server.options(stream))
     assert list(query.run_batches()) == [[0, 1, 2]]
@@ -167,8 +167,11 @@ def test_a_query_and_a_reader_continue_when_their_partition_has_a_new_recording(
         before = stream.states()[0]
         (purged,) = stream.purge(before_position=before.end)
         after = stream.states()[0]
-        assert purged.start == after.start == after.start_position == before.end
-        assert (after.recording_id != before.recording_id, after.fingerprint) == (True, before.fingerprint)
+        assert purged.start == after.start == after.recording.start == before.end
+        assert (after.shape.recording_id != before.shape.recording_id, after.recording.identity) == (
+            True,
+            before.recording.identity,
+        )
         commit_values(stream, first, first + 3)
         assert list(query.run_batches()) == [list(range(first, first + 3))]
         query.restart()  # from its checkpoint

@@ -16,6 +16,7 @@ from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.stream_requests import Transaction
 from tests.spark.simulated_engine import Query, Sink, Task, make_numbered_batch, read_numbers, read_table
 from tests.spark.stream_server import FailingCommit, StreamServer, commit_values, format_server_list
+from tests.stream_requests import create_request
 
 
 @pytest.fixture
@@ -137,7 +138,7 @@ def test_the_query_that_starts_later_fences_another_query_with_the_same_writer_i
 def test_micro_batches_alternate_between_two_servers_and_are_read_once(
     server: StreamServer, second_server: StreamServer
 ) -> None:
-    streams = [one.endpoint.streams.create("turns", 2) for one in (server, second_server)]
+    streams = [one.endpoint.streams.create(create_request("turns", 2)) for one in (server, second_server)]
     both = server.options(
         "turns",
         server=",".join(one.endpoint.addresses[0] for one in (server, second_server)),
@@ -159,7 +160,7 @@ def test_micro_batches_alternate_between_two_servers_and_are_read_once(
 def test_queries_read_and_write_a_server_that_is_added_to_the_file_of_servers(
     server: StreamServer, second_server: StreamServer, tmp_path: Path
 ) -> None:
-    streams = [one.endpoint.streams.create("grown", 2) for one in (server, second_server)]
+    streams = [one.endpoint.streams.create(create_request("grown", 2)) for one in (server, second_server)]
     file = tmp_path / "servers"
     file.write_text(format_server_list(server))
     options = server.options("grown", server=f"@{file}")

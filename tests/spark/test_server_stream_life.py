@@ -9,6 +9,7 @@ from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.stream import Stream
 from tests.spark.simulated_engine import Query, Sink, make_numbered_batch, read_numbers
 from tests.spark.stream_server import StreamServer, commit_values
+from tests.stream_requests import create_request
 
 
 def end(server: StreamServer, name: str) -> None:
@@ -20,8 +21,11 @@ def move_to_new_recordings(stream: Stream) -> None:
     before = stream.states()
     assert [held for report in stream.purge(before_position=1 << 40) for held in report.held] == []
     for old, new in zip(before, stream.states(), strict=True):
-        assert new.recording_id != old.recording_id
-        assert (new.start, new.end, new.start_position, new.fingerprint) == (*[old.end] * 3, old.fingerprint)
+        assert new.shape.recording_id != old.shape.recording_id
+        assert (new.start, new.end, new.recording.start, new.recording.identity) == (
+            *[old.end] * 3,
+            old.recording.identity,
+        )
 
 
 def test_a_query_continues_from_its_checkpoint_under_the_new_name(server: StreamServer) -> None:
@@ -40,7 +44,7 @@ def test_a_query_continues_from_its_checkpoint_under_the_new_name(server: Stream
     commit_values(renamed, 20, 30)
     assert [number for batch in query.run_batches() for number in batch] == list(range(20, 30))
     assert query.last_offset["stream"]["name"] == f"{old}-new"
-    other = server.endpoint.streams.create(old, 2)
+    other = server.endpoint.streams.create(create_request(old, 2))
     commit_values(other, 0, 5)
     query.restart()
     assert list(query.run_batches()) == []

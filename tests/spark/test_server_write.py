@@ -43,12 +43,12 @@ def test_each_save_is_a_separate_transaction_with_its_writer_id_in_the_metadata(
 
 
 def test_large_values_are_framed_and_arrow_rows_keep_their_nulls(server: StreamServer) -> None:
-    stream, rows = server.create_stream(term_bytes=1 << 16), server.create_stream(term_bytes=1 << 16)
+    stream, rows = server.create_stream(segment_bytes=1 << 16), server.create_stream(segment_bytes=1 << 16)
     large = [letter * 300_000 * count for count, letter in enumerate("ABC")]
     save(server.options(stream), [make_batch(*large)], payload="framed")
     assert read_table(server.options(stream), payload="auto")["value"].to_pylist() == [one.encode() for one in large]
     with pytest.raises(AeronSparkError, match=r"the longest message of stream .* has 8192.*Write with payload=framed"):
-        save(server.options(server.create_stream(term_bytes=1 << 16)), [make_batch(bytes(300_000))], payload="raw")
+        save(server.options(server.create_stream(segment_bytes=1 << 16)), [make_batch(bytes(300_000))], payload="raw")
     columns = {"a": [1, None], "b": [None, "x"]}
     save(server.options(rows), [pa.record_batch(columns)])
     assert read_table(server.options(rows), payload="auto").to_pydict() == columns

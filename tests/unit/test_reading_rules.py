@@ -77,10 +77,6 @@ LONG_SIGNATURES: Final = {
     "stream_client.reader": "__init__",
     "stream_client.staging": "__init__ commit",
     "stream_client.writer": "__init__",
-    "streams.recordings": "__init__ _state",
-    "streams.space": "__init__",
-    "streams.store": "__init__ create",
-    "streams.stream": "__init__",
 }
 """Functions with more parameters, by module."""
 

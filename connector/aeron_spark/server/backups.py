@@ -23,8 +23,8 @@ from aeron_spark.errors import AeronSparkError, EndedError, OptionError, Refused
 from aeron_spark.process import has_ended, pid_namespace
 from aeron_spark.server.ban_file import FILE_NAME as BAN_FILE
 from aeron_spark.server.event_log import EventLog
-from aeron_spark.streams.space import Hold
 from aeron_spark.streams.store import DAMAGED, READ_ONLY, RECOVERING, StreamStore
+from aeron_spark.streams.store_parts import Hold
 from aeron_spark.version import package_version
 
 LEASE_S: Final = 60.0

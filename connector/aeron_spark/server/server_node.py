@@ -43,8 +43,8 @@ from aeron_spark.node.paths import SHARED_MEMORY, node_name, space_of, unclaimed
 from aeron_spark.node.state_files import driver_liveness
 from aeron_spark.options import LiveOptions
 from aeron_spark.process import has_ended
-from aeron_spark.streams.model import StreamSettings
 from aeron_spark.streams.store import StreamStore, has_streams, ignore_progress, lock_store
+from aeron_spark.streams.store_parts import StoreParts, StreamSettings
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.transport.endpoint_channels import address_in_use
 from aeron_spark.waiting import wait_for
@@ -367,10 +367,8 @@ class ServerNode:
             options=lambda: self._live.value,
             log_bytes=space_of(Path(handle.aeron_dir)).total // 2,  # the rest is for the links of clients
         )
-        return StreamStore(
-            folder, embedded(handle), settings, lock=lock, is_closing=is_ending, progress=progress,
-            facts=self._facts,
-        )  # fmt: skip
+        parts = StoreParts(embedded(handle), settings, facts=self._facts)
+        return StreamStore(folder, parts, lock=lock, is_closing=is_ending, progress=progress)
 
     def storage_problem(self) -> str:
         """Return why the node cannot store streams, or ""; "" also before the node runs."""

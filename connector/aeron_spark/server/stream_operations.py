@@ -472,16 +472,8 @@ def _create(service: OperationService, request: rpc.CreateStream) -> rpc.StreamI
     """Create a stream that belongs to the client's key."""
     if request.segment_bytes:
         check_segment_bytes(request.stream, request.segment_bytes)
-    created = service.shared.store().create(
-        request.stream, request.partitions, retention_bytes=request.retention_bytes,
-        retention_seconds=request.retention_seconds, created_by=service.owner,
-        creator_partitions=service.limit_of(
-            lambda limits: limits.partitions, service.shared.options.value.max_partitions_per_key
-        ),
-        term_bytes=request.segment_bytes, schema_policy=request.schema_policy,
-        schema=request.schema or None,
-    )  # fmt: skip
-    return _description(service, created)
+    limit = service.limit_of(lambda limits: limits.partitions, service.shared.options.value.max_partitions_per_key)
+    return _description(service, service.shared.store().create(request, service.owner, limit))
 
 
 @handles(rpc.AlterStream)
@@ -605,7 +597,7 @@ def _info(
         retention_bytes=0 if definition is None else definition.retention_bytes,
         retention_seconds=0.0 if definition is None else definition.retention_seconds,
         segment_bytes=0 if definition is None else definition.term_bytes,
-        file_bytes=max((one.segment_length for one in states), default=0),
+        file_bytes=max((one.shape.segment_length for one in states), default=0),
         partitions=tuple(rpc.StreamPartition(one.partition, one.start, one.end) for one in states),
         schema_policy="" if definition is None else definition.schema_policy,
         former_names=() if definition is None else definition.names_before,
@@ -627,19 +619,26 @@ def _properties(definition: Definition) -> rpc.StreamProperties:
 def _states(service: OperationService, request: rpc.PartitionStates) -> rpc.CommittedPartitions:
     stream = service.stream(request)
     definition = stream.definition  # before the states: after the end of the stream no rows follow
-    return rpc.CommittedPartitions(
-        tuple(
-            rpc.CommittedPartition(
-                partition=one.partition, recording_id=one.recording_id, fingerprint=one.fingerprint,
-                start=one.start, end=one.end, term_length=one.term_length, initial_term_id=one.initial_term_id,
-                mtu=one.mtu, stream_id=one.stream_id, session_id=one.session_id, epochs=one.epochs.to_bytes(),
-                checked_from=one.checked_from,
-            )
-            for one in stream.states()
-        ),
-        definition.is_ended,
-        definition.names_before,
-    )  # fmt: skip
+    partitions = tuple(map(_committed_partition, stream.states()))
+    return rpc.CommittedPartitions(partitions, definition.is_ended, definition.names_before)
+
+
+def _committed_partition(state: PartitionState) -> rpc.CommittedPartition:
+    shape = state.shape
+    return rpc.CommittedPartition(
+        partition=state.partition,
+        recording_id=shape.recording_id,
+        fingerprint=state.recording.identity,
+        start=state.start,
+        end=state.end,
+        term_length=shape.term_length,
+        initial_term_id=shape.initial_term_id,
+        mtu=shape.mtu,
+        stream_id=shape.stream_id,
+        session_id=state.session_id,
+        epochs=state.epochs.to_bytes(),
+        checked_from=state.checked_from,
+    )
 
 
 @handles(rpc.FindBoundary)

@@ -322,8 +322,8 @@ class JournaledLedger:
         journal, ledger = self._journal, self.ledger
         partitions = tuple(
             PartitionCut(
-                one.recording_id, ledger.recordings[one.partition].fingerprint, one.start, one.end, one.term_length,
-                one.segment_length,
+                one.recording.recording_id, one.recording.fingerprint, one.start, one.end, one.shape.term_length,
+                one.shape.segment_length,
             )
             for one in view.states
         )  # fmt: skip

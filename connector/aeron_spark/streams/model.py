@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,75 +19,10 @@ from aeron_spark.aeron.recording import Recording
 from aeron_spark.errors import AeronSparkError, DataFormatError
 from aeron_spark.log.api import fingerprint
 from aeron_spark.log.epochs import Epochs
-from aeron_spark.options import ServerOptions
 from aeron_spark.streams.definition import Definition
-from aeron_spark.streams.journal_records import Count, Position
+from aeron_spark.streams.journal_records import Count, Position, RecordingOf
 from aeron_spark.streams.reader_leases import Lease
 from aeron_spark.streams.retention import Layout
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionState:
-    """A partition with its committed range. Positions and lengths are in bytes."""
-
-    partition: int
-    recording_id: int
-    fingerprint: str  # of the partition's first recording: another recording does not change it
-    start: int  # the start of the first transaction that is not purged
-    end: int  # the position after the last committed transaction
-    term_length: int
-    initial_term_id: int
-    mtu: int
-    stream_id: int
-    session_id: int  # the Aeron session id of the open publication, or 0; each extension has another one
-    segment_length: int
-    start_position: int  # the position at which the recording began; its segments are counted from there
-    epochs: Epochs
-    checked_from: int  # the position from which this server has checked the rows that have the mark
-
-
-@dataclass(frozen=True, slots=True)
-class StreamView:
-    """All partitions at one moment; ``content`` and ``schema`` are as in ``Ledger``."""
-
-    states: tuple[PartitionState, ...]
-    content: str
-    schema: bytes | None
-
-    def is_beyond(self, ends: list[int]) -> bool:
-        """Whether the committed end of any partition is after its position in ``ends``."""
-        return any(state.end > end for state, end in zip(self.states, ends, strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class WriteRights:
-    """The rights of a client that writes; without a client, all of them.
-
-    All stages of ``owner``, its key, have at most ``stage_bytes`` bytes; 0 is no limit. ``may_evolve`` is whether its
-    rows may add columns to a strict schema.
-    """
-
-    owner: str = ""
-    stage_bytes: int = 0
-    may_evolve: bool = True
-
-
-DEFAULT_OPTIONS: Final = ServerOptions()
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSettings:
-    """The settings of a store."""
-
-    # No network carries these frames. The archive records them three times as fast as frames of a network's MTU.
-    mtu: int = 8192
-    timeout_s: float = 30.0  # longest wait for progress of Aeron
-    writing_timeout_s: float = 600.0  # longest wait for another commit of the same stream
-    publication_idle_s: float = 30.0  # after this time without a commit, a publication (48 MiB of memory) is closed
-    stage_expiry_s: float = 3600.0  # after this time without a write, a stage is removed
-    sync_stages: bool = False
-    options: Callable[[], ServerOptions] = lambda: DEFAULT_OPTIONS  # the present ones, which may change
-    log_bytes: int = 0  # of the logs of all open publications, once they are full; 0: no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +54,50 @@ class Shape:
             mtu=recording.mtu,
             segment_length=recording.segment_length,
         )
+
+
+class PartitionState(NamedTuple):
+    """A partition with its committed range, and its recording as the archive and as the journal have it.
+
+    ``start`` is the start of the first transaction that is not purged, ``end`` the position after the last committed
+    one. ``session_id`` is the Aeron session id of the open publication, or 0; each extension of the recording has
+    another one. ``checked_from`` is the position from which this server has checked the rows that have the mark.
+    """
+
+    partition: int
+    shape: Shape
+    recording: RecordingOf
+    start: int
+    end: int
+    session_id: int
+    epochs: Epochs
+    checked_from: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamView:
+    """All partitions at one moment; ``content`` and ``schema`` are as in ``Ledger``."""
+
+    states: tuple[PartitionState, ...]
+    content: str
+    schema: bytes | None
+
+    def is_beyond(self, ends: list[int]) -> bool:
+        """Whether the committed end of any partition is after its position in ``ends``."""
+        return any(state.end > end for state, end in zip(self.states, ends, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRights:
+    """The rights of a client that writes; without a client, all of them.
+
+    All stages of ``owner``, its key, have at most ``stage_bytes`` bytes; 0 is no limit. ``may_evolve`` is whether its
+    rows may add columns to a strict schema.
+    """
+
+    owner: str = ""
+    stage_bytes: int = 0
+    may_evolve: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,10 +251,11 @@ def figures_of(
 
 def _disk_bytes(state: PartitionState) -> int:
     """Return the bytes of the segments from that of ``start`` to that of ``end``."""
-    if state.start_position == state.end:
+    first, shape = state.recording.start, state.shape
+    if first == state.end:
         return 0
-    layout = Layout(state.start_position, state.term_length, state.segment_length)
-    return layout.segment_base(state.end - 1) + state.segment_length - layout.purge_base(state.start, state.end)
+    layout = Layout(first, shape.term_length, shape.segment_length)
+    return layout.segment_base(state.end - 1) + shape.segment_length - layout.purge_base(state.start, state.end)
 
 
 def _lag_bytes(states: Sequence[PartitionState], lease: Lease) -> int:

@@ -8,11 +8,9 @@ a partition: the one that holds the stream's ``_writing`` lock.
 from __future__ import annotations
 
 import secrets
-import threading
 from collections.abc import Callable, Container
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -22,12 +20,12 @@ from aeron_spark.aeron.checksum import crc32
 from aeron_spark.aeron.counters import recent_archive_error
 from aeron_spark.aeron.java_calls import archive_error_code, java_errors
 from aeron_spark.aeron.publications import BatchPublication
-from aeron_spark.aeron.recording import ArchiveAddress, Recording
+from aeron_spark.aeron.recording import Recording
 from aeron_spark.errors import TOO_LONG, AeronSparkError, DataFormatError, DataLossError, TransportError
-from aeron_spark.facts import Bus
 from aeron_spark.node.paths import TERMS_PER_LOG
 from aeron_spark.streams.definition import FIND_AND_RESTORE, Definition
 from aeron_spark.streams.model import RecordingStopped, Shape
+from aeron_spark.streams.store_parts import NoRoomToRecord, RecordedLogs, StoreParts
 from aeron_spark.transport.api import OfferResult
 from aeron_spark.transport.channel import ChannelUri
 from aeron_spark.waiting import Deadline, wait_for
@@ -41,83 +39,27 @@ RECORDING_TIMEOUT_S: Final = 30.0  # longest wait for progress of a recording
 POLL_INTERVAL_S: Final = 0.2  # between two checks of a waiting thread whether the archive still records
 
 
-class NoRoomToRecord(TransportError):
-    """No further publication can be recorded, unless another one is closed.
-
-    With ``is_being_freed`` enough others were closed, and the driver will delete their logs.
-    """
-
-    is_being_freed = False
-
-
 class NoSpaceToRecord(TransportError):
     """The archive begins and continues no recording, because its disk has too few free bytes."""
 
 
-class RecordedLogs:
-    """Counts the bytes of the logs of all open publications, at most ``limit``; 0: no limit. Thread-safe.
-
-    A log counts with all its terms, before they are written: a full file system ends the media driver's process. It
-    counts until the driver has deleted it, some tenths of a second after its publication was closed.
-    """
-
-    def __init__(self, limit: int = 0) -> None:
-        self._limit: Final = limit
-        self._used = 0
-        self._closed: list[tuple[int, Path]] = []  # logs that the driver deletes
-        self._lock: Final = threading.Lock()  # commits of several streams open publications at the same time
-
-    def add(self, size: int) -> None:
-        """Count a log of ``size`` bytes. The first one exceeds no limit. Raises NoRoomToRecord."""
-        with self._lock:
-            self._forget_deleted()
-            if self._limit and self._used and self._used + size > self._limit:
-                error = NoRoomToRecord(
-                    f"the logs of the partitions that are written now may grow to {self._used >> 20} MiB, and the "
-                    f"limit is {self._limit >> 20} MiB, half of the media driver's file system",
-                    remedy="Try again. If this repeats, enlarge /dev/shm, or create streams with shorter segments "
-                    "(--segment).",
-                )
-                remaining = self._used - sum(closed for closed, _ in self._closed)
-                error.is_being_freed = not remaining or remaining + size <= self._limit
-                raise error
-            self._used += size
-
-    def remove(self, size: int, log_file: Path | None = None) -> None:
-        """Subtract a log that was not made, or the one in ``log_file`` once this file is deleted."""
-        with self._lock:
-            if log_file is None:
-                self._used -= size
-            else:
-                self._closed.append((size, log_file))
-
-    def _forget_deleted(self) -> None:
-        kept = [one for one in self._closed if one[1].exists()]
-        self._used -= sum(size for size, _ in self._closed) - sum(size for size, _ in kept)
-        self._closed = kept
-
-
-def create_recording(
-    address: ArchiveAddress, recorded_logs: RecordedLogs, alias: str, stream_id: int, term_length: int, mtu: int
-) -> Shape:
+def create_recording(parts: StoreParts, alias: str, stream_id: int, term_length: int) -> Shape:
     """Create the recording of a new partition, at position 0; return its shape.
 
     Raises NoRoomToRecord, TransportError.
     """
-    channel = ChannelUri("ipc").with_params(alias=alias, term_length=term_length, mtu=mtu, sparse=True)
-    return Shape.of(_create_recorded(address, recorded_logs, channel, stream_id))
+    channel = ChannelUri("ipc").with_params(alias=alias, term_length=term_length, mtu=parts.settings.mtu, sparse=True)
+    return Shape.of(_create_recorded(parts, channel, stream_id))
 
 
-def _create_recorded(
-    address: ArchiveAddress, recorded_logs: RecordedLogs, channel: ChannelUri, stream_id: int
-) -> Recording:
+def _create_recorded(parts: StoreParts, channel: ChannelUri, stream_id: int) -> Recording:
     """Create an empty recording by a publication that is closed at once; return it.
 
     Raises NoRoomToRecord, TransportError.
     """
-    archive = archive_of(address)
-    publication, recording_id = _open_recorded(archive, recorded_logs, channel, stream_id, None)
-    _close(publication, recorded_logs, f"closing the first publication of {channel}")
+    archive = archive_of(parts.address)
+    publication, recording_id = _open_recorded(archive, parts.recorded_logs, channel, stream_id, None)
+    _close(publication, parts.recorded_logs, f"closing the first publication of {channel}")
     found = archive.recording(recording_id)
     if found is None:
         raise TransportError(
@@ -138,35 +80,24 @@ class PublishedAhead:
 
 
 class Partition:
-    """The recording of partition ``index`` of a stream, for writing. ``timeout_s`` limits each wait for progress.
+    """The recording of partition ``index`` of a stream, for writing.
 
     It emits ``RecordingStopped`` if the archive has stopped recording the open publication, once for each publication.
     """
 
-    def __init__(
-        self,
-        stream: Definition,
-        index: int,
-        shape: Shape,
-        address: ArchiveAddress,
-        facts: Bus,
-        *,
-        timeout_s: float = RECORDING_TIMEOUT_S,
-        recorded_logs: RecordedLogs | None = None,
-    ) -> None:
+    def __init__(self, stream: Definition, index: int, shape: Shape, parts: StoreParts) -> None:
         self.shape = shape
         self.first_position = 0
         """The first position in the recording's files, once they are attached."""
         self.used_at = 0.0  # seconds by the clock of ``Recordings``
         self.name = f"partition {index} of stream {stream.name!r}"
         self.alias = alias_of(stream, index)
-        self._address = address
-        self._timeout_s = timeout_s
-        self._facts = facts
+        self._parts = parts
+        self._address = parts.address
+        self._timeout_s = parts.settings.timeout_s
         self._stream = stream.name
         self._index = index
         self._is_stop_reported = False
-        self._recorded_logs = recorded_logs or RecordedLogs()
         self._publication: BatchPublication | None = None
         self._has_uncommitted = False
         self._ahead: PublishedAhead | None = None
@@ -357,7 +288,7 @@ class Partition:
         Raises NoRoomToRecord, TransportError.
         """
         self.close_publication()
-        return _create_recorded(self._address, self._recorded_logs, self._channel(end), self.shape.stream_id)
+        return _create_recorded(self._parts, self._channel(end), self.shape.stream_id)
 
     def move_to(self, successor: Recording) -> None:
         """Continue in another recording, which :meth:`create_successor` made."""
@@ -371,7 +302,7 @@ class Partition:
         self._ahead = None  # the next extension truncates these bytes
         if publication is not None:
             with suppress(TransportError):
-                _close(publication, self._recorded_logs, f"closing the publication of {self.name}")
+                _close(publication, self._parts.recorded_logs, f"closing the publication of {self.name}")
 
     def await_recording_ended(self) -> None:
         """Wait until the recording of a closed publication has stopped, which frees its slot in the archive.
@@ -402,7 +333,7 @@ class Partition:
     def _extend(self, end: int) -> None:
         archive = archive_of(self._address)
         self._publication, _ = _open_recorded(
-            archive, self._recorded_logs, self._channel(end), self.shape.stream_id, self.shape.recording_id
+            archive, self._parts.recorded_logs, self._channel(end), self.shape.stream_id, self.shape.recording_id
         )
         self._is_stop_reported = False
         if self._publication.position != end:
@@ -460,7 +391,7 @@ class Partition:
     def _report_stop(self, error: TransportError) -> None:
         if not self._is_stop_reported:
             self._is_stop_reported = True
-            self._facts.emit(RecordingStopped(self._stream, self._index, self.shape.recording_id, error))
+            self._parts.facts.emit(RecordingStopped(self._stream, self._index, self.shape.recording_id, error))
 
     def _check_identity(self, found: Recording | None, end: int) -> None:
         if found is None:

@@ -7,22 +7,19 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from aeron_spark.aeron.archive import archive_of
-from aeron_spark.aeron.recording import ArchiveAddress, Recording
+from aeron_spark.aeron.recording import Recording
 from aeron_spark.errors import AeronSparkError, ConnectError, DataLossError, TransportError, WaitTimeout
-from aeron_spark.facts import Bus
-from aeron_spark.log.epochs import Epochs
 from aeron_spark.streams.definition import FIND_AND_RESTORE, Definition
 from aeron_spark.streams.journal_records import RecordingOf
 from aeron_spark.streams.ledger import Ledger
-from aeron_spark.streams.model import PartitionState, Shape, StreamSettings, StreamView
-from aeron_spark.streams.partition import NoRoomToRecord, Partition, RecordedLogs, delete_recording, has_alias
+from aeron_spark.streams.model import PartitionState, Shape, StreamView
+from aeron_spark.streams.partition import Partition, delete_recording, has_alias
 from aeron_spark.streams.retention import Layout
 from aeron_spark.streams.stages import CommittableRows, RowItems, Stage
+from aeron_spark.streams.store_parts import NoRoomToRecord, StoreParts
 from aeron_spark.waiting import Deadline
 
 T = TypeVar("T")
-
-_Facts = tuple[Shape, int, RecordingOf, int, int, Epochs, int]  # the arguments of ``_state`` after the index
 
 MAX_AHEAD_BYTES: Final = 8 << 20  # published ahead of a commit at a time; other commits run in between
 RELEASE_INTERVAL_BYTES: Final = 32 << 20  # after publishing so much of a mapped stage, its memory is released
@@ -58,21 +55,16 @@ class Recovered(NamedTuple):
 class Recordings:
     """The recordings of a stream, for one thread at a time.
 
-    ``free_slots`` closes publications of another stream, which frees recording slots and ``recorded_logs``; it returns
-    whether one was open. ``assigned`` has the recording of each partition, from the journal.
+    ``assigned`` has the recording of each partition, from the journal. ``free_slots`` closes publications of another
+    stream, which frees recording slots and recorded logs; it returns whether one was open.
     """
 
     def __init__(
         self,
         definition: Definition,
-        address: ArchiveAddress,
-        settings: StreamSettings,
         assigned: Mapping[int, RecordingOf],
-        facts: Bus,
-        *,
-        clock: Callable[[], float],
+        parts: StoreParts,
         free_slots: Callable[[], bool],
-        recorded_logs: RecordedLogs,
     ) -> None:
         missing = [index for index in range(definition.partitions) if index not in assigned]
         if missing:
@@ -80,8 +72,8 @@ class Recordings:
                 f"stream {definition.name!r} is damaged: its journal names no recording of the partitions {missing}",
                 remedy=FIND_AND_RESTORE,
             )
-        self._address = address
-        self._clock = clock
+        self._address = parts.address
+        self._clock = parts.clock
         self.awaited_s = 0.0
         """Seconds for which the last ``publish`` waited for the archive."""
         self._free_slots = free_slots
@@ -100,18 +92,13 @@ class Recordings:
                     stream_id=stream_id,
                     initial_term_id=0,
                     term_length=definition.term_bytes,
-                    mtu=settings.mtu,
+                    mtu=parts.settings.mtu,
                     segment_length=definition.term_bytes,
                 ),
-                address,
-                facts,
-                timeout_s=settings.timeout_s,
-                recorded_logs=recorded_logs,
+                parts,
             )
             for index, stream_id in enumerate(definition.stream_ids)
         ]
-        # By partition: its state in the last view, and the facts of which it was made.
-        self._states: list[tuple[_Facts, PartitionState] | None] = [None] * definition.partitions
 
     def recover(self, known: Mapping[int, Recording] | None, starts: Sequence[int], ends: Sequence[int]) -> Recovered:
         """Truncate each recording at its committed end; return the truncated ones, and the first loss.
@@ -331,43 +318,21 @@ class Recordings:
             raise last_error
 
     def view(self, ledger: Ledger) -> StreamView:
-        """Return the view of these recordings for readers, by the current ledger.
-
-        A commit changes few of many partitions: the state of an unchanged one is not made again.
-        """
-        states = []
-        for index, partition in enumerate(self.partitions):
-            facts = (
-                partition.shape, partition.session_id, ledger.recordings[index], ledger.starts[index],
-                ledger.ends[index], ledger.epochs(index), ledger.checked_from[index],
-            )  # fmt: skip
-            known = self._states[index]
-            if known is None or known[0] != facts:
-                known = self._states[index] = facts, _state(index, *facts)
-            states.append(known[1])
+        """Return the view of these recordings for readers, by the current ledger."""
+        states = [
+            PartitionState(
+                index,
+                one.shape,
+                ledger.recordings[index],
+                ledger.starts[index],
+                ledger.ends[index],
+                one.session_id,
+                ledger.epochs(index),
+                ledger.checked_from[index],
+            )
+            for index, one in enumerate(self.partitions)
+        ]
         return StreamView(tuple(states), ledger.content, ledger.schema)
-
-
-def _state(
-    index: int, shape: Shape, session_id: int, recording: RecordingOf, start: int, end: int, epochs: Epochs,
-    checked_from: int,
-) -> PartitionState:  # fmt: skip
-    return PartitionState(
-        partition=index,
-        recording_id=shape.recording_id,
-        fingerprint=recording.identity,
-        start=start,
-        end=end,
-        term_length=shape.term_length,
-        initial_term_id=shape.initial_term_id,
-        mtu=shape.mtu,
-        stream_id=shape.stream_id,
-        session_id=session_id,
-        segment_length=shape.segment_length,
-        start_position=recording.start,
-        epochs=epochs,
-        checked_from=checked_from,
-    )
 
 
 def _memory_releaser(partition: Partition, items: RowItems) -> Callable[[], None]:

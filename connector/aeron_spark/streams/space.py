@@ -1,7 +1,4 @@
-"""The disk space of streams: the bytes that stages may take, and the files that must not be deleted yet.
-
-A hold delays only the deletion of files. The rows become unreadable at once, and the housekeeping deletes their files
-after the last hold. A hold ends at its deadline, so that a backup that died keeps no files for long.
+"""The disk space of a stream: raises the starts of its partitions, and deletes the files before them.
 
 The start of a partition rises from transaction to transaction; files follow in whole segments. A partition without rows
 continues in a new recording at the same position, so that its last segment goes, too. The steps of this move:
@@ -18,92 +15,23 @@ lock ``_state``, which guards the ledger, the journal and the leases.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from aeron_spark.errors import AeronSparkError, OptionError
-from aeron_spark.facts import Bus
+from aeron_spark.errors import AeronSparkError
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.journal import JournaledLedger
 from aeron_spark.streams.journal_records import Recorded
 from aeron_spark.streams.model import LeaseOverridden, Shape, StreamTrimmed
-from aeron_spark.streams.partition import NoRoomToRecord, NoSpaceToRecord
+from aeron_spark.streams.partition import NoSpaceToRecord
 from aeron_spark.streams.reader_leases import Lease, ReaderLeases
 from aeron_spark.streams.recordings import Recordings
-from aeron_spark.streams.retention import AgeClock, RetentionLimits, allowed_start
+from aeron_spark.streams.retention import RetentionLimits, allowed_start
+from aeron_spark.streams.store_parts import NoRoomToRecord, StoreParts
 from aeron_spark.streams.time_index import SECOND_NS
 from aeron_spark.wire.stream_requests import HeldBytes, PurgedPartition
-
-MAX_HOLD_S: Final = 3_600.0  # a longer backup renews its hold
-
-
-class DeletionHolds:
-    """The holds on the files of one store. Thread-safe, without a lock. ``clock`` returns seconds, monotonic."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._holds: dict[int, Hold] = {}  # by identity; single operations of a dict are atomic
-
-    def hold(self, holder: str, seconds: float) -> Hold:
-        """Hold back deletions for ``seconds``. ``holder`` says who holds them, such as ``backup``.
-
-        A thread that reads the starts of partitions after this call finds the files from these positions on until the
-        hold ends. Raises OptionError unless ``seconds`` is greater than 0 and at most MAX_HOLD_S.
-        """
-        made = Hold(self, holder)
-        made.renew(seconds)
-        return made
-
-    @property
-    def holder(self) -> str:
-        """The holder of a live hold, or ""."""
-        now = self._clock()
-        for hold in list(self._holds.values()):
-            if hold.until > now:
-                return hold.holder
-            self._holds.pop(id(hold), None)
-        return ""
-
-    def set_end(self, hold: Hold, seconds: float) -> None:
-        """Let a hold end in ``seconds``; 0 ends it now."""
-        if seconds:
-            hold.until = self._clock() + seconds
-            self._holds[id(hold)] = hold
-        else:
-            self._holds.pop(id(hold), None)
-
-
-class Hold:
-    """A hold on deletions, until ``release`` or its deadline. A context manager that releases it."""
-
-    def __init__(self, holds: DeletionHolds, holder: str) -> None:
-        self.holder: Final = holder
-        self.until = 0.0
-        """The deadline, in seconds of the store's clock."""
-        self._holds = holds
-
-    def renew(self, seconds: float) -> None:
-        """Let the hold end in ``seconds`` from now. Raises OptionError; see :meth:`DeletionHolds.hold`."""
-        if not (math.isfinite(seconds) and 0 < seconds <= MAX_HOLD_S):
-            raise OptionError(
-                f"a hold of deletions for {seconds!r} seconds",
-                remedy=f"Hold them for more than 0 and at most {MAX_HOLD_S:g} s, and renew the hold.",
-            )
-        self._holds.set_end(self, seconds)
-
-    def release(self) -> None:
-        """End the hold now; the next housekeeping deletes the files that waited for it."""
-        self._holds.set_end(self, 0)
-
-    def __enter__(self) -> Hold:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
 
 # A partition without rows for so long continues in another recording. A shorter time would make recordings for a stream
 # whose rows expire before the next ones come.
@@ -114,7 +42,7 @@ MAX_MOVES: Final = 8  # of partitions of a stream to other recordings in one cal
 class StreamSpace:
     """The space of the stream with this ``definition``, which may change.
 
-    ``renew_view`` is called after a partition has changed. While ``holds`` has a hold, rows become unreadable, and
+    ``renew_view`` is called after a partition has changed. While the store has a hold, rows become unreadable, and
     their files stay.
     """
 
@@ -123,13 +51,9 @@ class StreamSpace:
         definition: Definition,
         journal: JournaledLedger,
         recordings: Recordings,
-        facts: Bus,
-        holds: DeletionHolds,
+        parts: StoreParts,
         state: threading.Lock,
         renew_view: Callable[[], object],
-        *,
-        clock: Callable[[], float],
-        ages: AgeClock,
         leases: ReaderLeases | None = None,
     ) -> None:
         self.lease_overrides = 0
@@ -138,12 +62,12 @@ class StreamSpace:
         self._journal = journal
         self._ledger = journal.ledger
         self._recordings = recordings
-        self._facts = facts
-        self._holds = holds
+        self._facts = parts.facts
+        self._holds = parts.holds
         self._state = state
         self._renew_view = renew_view
-        self._clock = clock
-        self._ages = ages
+        self._clock = parts.clock
+        self._ages = parts.ages
         self.leases = ReaderLeases() if leases is None else leases
         """Those of the stream's readers; a renamed stream keeps them."""
         self._empty_since: dict[int, float] = {}  # by partition without rows, whose recording has bytes

@@ -16,7 +16,6 @@ import os
 import secrets
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -36,13 +35,11 @@ from aeron_spark.errors import (
     SetupError,
     StillWorking,
 )
-from aeron_spark.facts import Bus
 from aeron_spark.files import sync_folder, write_failed
 from aeron_spark.log.epochs import FIRST, RANDOM_BITS
 from aeron_spark.node.locks import FileLock, current_owner_text
 from aeron_spark.streams.archive_mark import FOLDER, OTHER_TIME, ArchiveMark, read_mark
 from aeron_spark.streams.definition import (
-    STRICT,
     Definition,
     check_name,
     default_segment_bytes,
@@ -55,10 +52,9 @@ from aeron_spark.streams.definition import (
     write_definition,
 )
 from aeron_spark.streams.journal import StoreOpening, create_ledger
-from aeron_spark.streams.model import DeletePending, Shape, StreamNotOpened, StreamSettings
+from aeron_spark.streams.model import DeletePending, Shape, StreamNotOpened
 from aeron_spark.streams.partition import (
     RECORDING_TIMEOUT_S,
-    RecordedLogs,
     alias_of,
     create_recording,
     delete_recording,
@@ -67,11 +63,10 @@ from aeron_spark.streams.partition import (
 )
 from aeron_spark.streams.reader_leases import ReaderLeases
 from aeron_spark.streams.recordings import retry_for_slot
-from aeron_spark.streams.retention import AgeClock
 from aeron_spark.streams.schema_changes import check_fields, merge
-from aeron_spark.streams.space import DeletionHolds
-from aeron_spark.streams.stage_files import StageSpace
+from aeron_spark.streams.store_parts import StoreParts
 from aeron_spark.streams.stream import Stream
+from aeron_spark.wire.stream_requests import CreateStream
 
 CREATING: Final = ".creating-"
 DELETED: Final = ".deleted-"
@@ -79,17 +74,11 @@ PENDING_S: Final = 60.0  # files of a deleted stream that are not deleted after 
 
 
 class Leftovers:
-    """The leftovers in the folder of a store. For one thread at a time. ``clock`` returns seconds, monotonic."""
+    """The leftovers in the folder of a store. For one thread at a time."""
 
-    def __init__(
-        self, folder: Path, address: ArchiveAddress, holds: DeletionHolds, facts: Bus,
-        clock: Callable[[], float],
-    ) -> None:  # fmt: skip
+    def __init__(self, folder: Path, parts: StoreParts) -> None:
         self._folder = folder
-        self._address = address
-        self._holds = holds
-        self._facts = facts
-        self._clock = clock
+        self._parts = parts
         self._since: dict[Path, float] = {}  # folders that are not removed yet
         self._reported: set[Path] = set()
 
@@ -106,14 +95,14 @@ class Leftovers:
         return errors
 
     def _note_pending(self, folder: Path, errors: list[AeronSparkError]) -> None:
-        now = self._clock()
+        now = self._parts.clock()
         if now - self._since.setdefault(folder, now) >= PENDING_S and folder not in self._reported:
             self._reported.add(folder)
             if folder.name.startswith(DELETED):
                 _, _, name = folder.name.removeprefix(DELETED).partition("-")
-                holder = self._holds.holder
+                holder = self._parts.holds.holder
                 why = f"its files are in use for a {holder}" if holder else f"{folder} cannot be removed"
-                self._facts.emit(DeletePending(name, errors[0].what if errors else why))
+                self._parts.facts.emit(DeletePending(name, errors[0].what if errors else why))
 
     def found(self) -> list[Path]:
         """Return the leftovers."""
@@ -124,7 +113,7 @@ class Leftovers:
 
         A hold on deletions delays it.
         """
-        if not folder.exists() or self._holds.holder:
+        if not folder.exists() or self._parts.holds.holder:
             return []
         try:
             definition = read_definition(folder)
@@ -132,7 +121,7 @@ class Leftovers:
             shutil.rmtree(folder, ignore_errors=True)
             return []
         try:
-            archive = archive_of(self._address)
+            archive = archive_of(self._parts.address)
             aliases = {id_: alias_of(definition, index) for index, id_ in enumerate(definition.stream_ids)}
             for stream_id, alias in aliases.items():
                 for found in archive.recordings(stream_id):
@@ -140,7 +129,7 @@ class Leftovers:
                         delete_recording(archive, found.id, RECORDING_TIMEOUT_S)
         except AeronSparkError as error:
             return [error]
-        ArchiveMark(self._address.archive_dir, definition).remove()
+        ArchiveMark(self._parts.address.archive_dir, definition).remove()
         shutil.rmtree(folder, ignore_errors=True)
         return []
 
@@ -297,10 +286,10 @@ class StreamStore:
     """The streams in the subfolders of ``folder``, recorded by the archive at ``address``. Thread-safe.
 
     Opening the store truncates uncommitted rows. Each stream begins a new epoch with its first change; see log.epochs.
-    ``clock`` returns seconds, monotonic; ``wall`` ns since 1970; ``random(n)`` n random bits. ``lock`` is the result of
-    :func:`lock_store`, if the caller has it; the caller releases it. ``is_closing`` is called before the recovery of
-    each stream, and returns whether the server is being closed. ``progress`` is called with the numbers of recovered
-    streams and of all streams, before the recovery and after each stream.
+    ``lock`` is the result of :func:`lock_store`, if the caller has it; the caller releases it. ``random(n)`` returns n
+    random bits. ``is_closing`` is called before the recovery of each stream, and returns whether the server is being
+    closed. ``progress`` is called with the numbers of recovered streams and of all streams, before the recovery and
+    after each stream.
 
     Raises InUseError if another server uses the folder; SetupError if this machine does not have the archive's files,
     or if a restore into the folder did not finish;
@@ -310,91 +299,67 @@ class StreamStore:
     def __init__(
         self,
         folder: Path,
-        address: ArchiveAddress,
-        settings: StreamSettings | None = None,
+        parts: StoreParts,
         *,
         lock: FileLock | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], int] = time.time_ns,
         random: Callable[[int], int] = secrets.randbits,
         is_closing: Callable[[], bool] = never_closing,
-        facts: Bus | None = None,
         progress: Callable[[int, int], object] = ignore_progress,
     ) -> None:
-        if not address.archive_dir:
+        if not parts.address.archive_dir:
             raise SetupError(
-                f"the archive of the media driver in {address.aeron_dir} belongs to another program, and the folder of "
-                "its files is unknown",
+                f"the archive of the media driver in {parts.address.aeron_dir} belongs to another program, and the "
+                "folder of its files is unknown",
                 remedy="Let the server use its own node for streams.",
             )
         self.folder = folder
         self.failed: dict[str, AeronSparkError] = {}  # by name of a stream that could not be opened
-        self._address = address
-        self._settings = settings or StreamSettings()
-        self._space = StageSpace(lambda: self._settings.options().stage_bytes)
-        self._recorded_logs = RecordedLogs(self._settings.log_bytes)
-        self.holds = DeletionHolds(clock)
-        """Holds on the deletion of recordings and segments, of all streams."""
-        self._facts = facts or Bus()
-        self._leftovers = Leftovers(folder, address, self.holds, self._facts, clock)
-        self._clock = clock
-        self._wall = wall
-        self._ages = AgeClock(clock, wall)
+        self.holds: Final = parts.holds
+        self._parts = parts
+        self._leftovers = Leftovers(folder, parts)
         self._random = random
-        self._opened_ns = wall()
+        self._opened_ns = parts.wall()
         self._streams: dict[str, Stream] = {}
         self._unlisted_id = 0  # no recording with this id or a higher one has been listed
         self._free_stream_id = FIRST_STREAM_ID  # higher than the ids of all streams and listed recordings
         self._changing = threading.Lock()  # creation, deletion, housekeeping: one at a time
         self._closed = False
         self._own_lock = lock_store(folder) if lock is None else None
-        self._store_folder = StoreFolder(folder, address)
+        self._store_folder = StoreFolder(folder, parts.address)
         try:
             self._recover(is_closing, progress)
         except BaseException:
             self.close()
             raise
 
-    def create(
-        self,
-        name: str,
-        partitions: int,
-        *,
-        term_bytes: int = 0,
-        retention_bytes: int = 0,
-        retention_seconds: float = 0.0,
-        created_by: str = "",
-        creator_partitions: int = 0,
-        schema_policy: str = STRICT,
-        schema: bytes | None = None,
-    ) -> Stream:
+    def create(self, request: CreateStream, owner: str = "", max_partitions: int = 0) -> Stream:
         """Create a stream, atomically: after a crash it exists completely or not at all.
 
-        ``term_bytes`` is the length of the terms, which the segments of the recordings have at least; 0 is the default
-        for the retention. The retention applies to each partition; 0 is no limit. ``created_by`` is the client's key,
-        whose streams have at most ``creator_partitions`` partitions; 0 is no limit. With ``schema`` (Arrow IPC), which
-        the stream has from the beginning, its rows are Arrow rows. Raises OptionError for the name of an existing
-        stream or an invalid value, DataFormatError for an invalid schema, RefusedError above a limit of partitions
-        or columns, TransportError if the archive or the disk fails.
+        Its terms, and with them the segments of its recordings, have at least ``segment_bytes`` of the request; 0 is
+        the default for the retention. The retention applies to each partition; 0 is no limit. ``owner`` is the client's
+        key, whose streams have at most ``max_partitions`` partitions; 0 is no limit. With a schema, which the stream
+        has from the beginning, its rows are Arrow rows. Raises OptionError for the name of an existing stream or an
+        invalid value, DataFormatError for an invalid schema, RefusedError above a limit of partitions or columns,
+        TransportError if the archive or the disk fails.
         """
-        check_name(name)
-        check_fields(None, schema, self._settings.options().max_columns)
+        name, schema = check_name(request.stream), request.schema or None
+        check_fields(None, schema, self._parts.settings.options().max_columns)
         fixed = None if schema is None else merge(None, schema)
         with self._changing:
             self._refuse_closed()
             self._check_new_name(name)
             definition = Definition(
                 name=name,
-                partitions=partitions,
-                stream_ids=self._free_stream_ids(partitions),
-                term_bytes=term_bytes or default_segment_bytes(retention_bytes),
-                retention_bytes=retention_bytes,
-                retention_seconds=retention_seconds,
-                created_ns=self._wall(),
-                created_by=created_by,
-                schema_policy=schema_policy,
+                partitions=request.partitions,
+                stream_ids=self._free_stream_ids(request.partitions),
+                term_bytes=request.segment_bytes or default_segment_bytes(request.retention_bytes),
+                retention_bytes=request.retention_bytes,
+                retention_seconds=request.retention_seconds,
+                created_ns=self._parts.wall(),
+                created_by=owner,
+                schema_policy=request.schema_policy,
             )
-            self._check_partitions(partitions, created_by, creator_partitions)
+            self._check_partitions(request.partitions, owner, max_partitions)
             draft = self.folder / f"{CREATING}{secrets.token_hex(4)}-{name}"
             try:
                 self._create_files(draft, definition, fixed)
@@ -510,7 +475,7 @@ class StreamStore:
         if others and all(stream.cut().epoch == FIRST for stream in self.all()):
             name, error = others[0]
             raise DataLossError(
-                f"the store {self.folder} and the archive {self._address.archive_dir} are of different times; "
+                f"the store {self.folder} and the archive {self._parts.address.archive_dir} are of different times; "
                 f"of {len(others)} streams the first is {name!r}: {error.what}",
                 remedy=error.remedy,
                 reason=OTHER_TIME,
@@ -524,7 +489,7 @@ class StreamStore:
     @property
     def staged_bytes(self) -> int:
         """The bytes that the stages of all streams reserve."""
-        return self._space.reserved
+        return self._parts.stage_space.reserved
 
     def definition(self, name: str) -> Definition | None:
         """Return the definition of a stream, also of a damaged one; None if its file is damaged."""
@@ -582,7 +547,7 @@ class StreamStore:
         """Do the housekeeping of all streams; return the errors. The server calls it about every second."""
         self._refuse_closed()
         errors: list[AeronSparkError] = []
-        if ahead_s := self._ages.ahead_s:
+        if ahead_s := self._parts.ages.ahead_s:
             errors.append(
                 SetupError(
                     f"the clock of this machine went {ahead_s / 60:.0f} minutes ahead in one step; retention by age "
@@ -591,7 +556,7 @@ class StreamStore:
                 )
             )
         for stream in self.all():
-            errors += stream.tick(self._settings.options().lease_delay)
+            errors += stream.tick(self._parts.settings.options().lease_delay)
         with self._changing:
             errors += self._leftovers.remove_all()
             unrecovered = self.unrecovered
@@ -624,7 +589,7 @@ class StreamStore:
         in_all = sum(one.partitions for one in definitions)
         by_creator = sum(one.partitions for one in definitions if one.created_by == creator)
         for used, limit, whose, option in (
-            (in_all, self._settings.options().max_partitions, "the server's streams", "maxPartitions"),
+            (in_all, self._parts.settings.options().max_partitions, "the server's streams", "maxPartitions"),
             (by_creator, of_creator, "the streams of your key", "maxPartitionsPerKey, or partitions= in its line"),
         ):
             if limit and used + partitions > limit:
@@ -681,7 +646,7 @@ class StreamStore:
 
     def _recordings(self, from_id: int = 0) -> dict[int, Recording]:
         """Return the archive's recordings with this id or a higher one, by id."""
-        found = {one.id: one for one in archive_of(self._address).recordings(from_id=from_id)}
+        found = {one.id: one for one in archive_of(self._parts.address).recordings(from_id=from_id)}
         self._unlisted_id = max([self._unlisted_id, *(recording_id + 1 for recording_id in found)])
         self._take_stream_ids(one.stream_id for one in found.values())
         return found
@@ -706,7 +671,7 @@ class StreamStore:
     def _note_failed(self, name: str, error: AeronSparkError) -> None:
         before = self.failed.get(name)
         if before is None or str(before) != str(error):  # the same error of each retry is logged once
-            self._facts.emit(StreamNotOpened(name, error))
+            self._parts.facts.emit(StreamNotOpened(name, error))
         self.failed[name] = error
 
     def _load(self, folder: Path, recordings: dict[int, Recording] | None, leases: ReaderLeases | None) -> Stream:
@@ -717,11 +682,7 @@ class StreamStore:
                 remedy="Rename the folder to its stream's name.",
             )
         opening = StoreOpening(self._opened_ns, self._random(RANDOM_BITS))
-        stream = Stream(
-            folder, definition, self._address, self._settings, self._space, opening, self.holds,
-            clock=self._clock, wall=self._wall, ages=self._ages, free_slots=self._free_slots,
-            recorded_logs=self._recorded_logs, facts=self._facts, leases=leases,
-        )  # fmt: skip
+        stream = Stream(folder, definition, self._parts, opening, self._free_slots, leases)
         try:
             stream.recover(recordings)
         except BaseException:
@@ -742,8 +703,7 @@ class StreamStore:
             sync_folder(self.folder)
             for index, stream_id in enumerate(definition.stream_ids):
                 begin = partial(
-                    create_recording, self._address, self._recorded_logs, alias_of(definition, index), stream_id,
-                    definition.term_bytes, self._settings.mtu,
+                    create_recording, self._parts, alias_of(definition, index), stream_id, definition.term_bytes
                 )  # fmt: skip
                 shapes.append(retry_for_slot(begin, self._free_slots))
             create_ledger(draft, shapes, schema)

@@ -1,22 +1,36 @@
 """One named stream: serves committed rows to readers, and commits each transaction exactly once and as a whole.
 
-A stream has two locks. A thread holds ``_writing`` while it changes recordings, so that only one commit, purge or
+A stream has three locks. A thread holds ``_writing`` while it changes recordings, so that only one commit, purge or
 recovery runs at a time. ``_state`` guards the ledger, the journal and the stages; a thread may hold it during an fsync
-of the journal. A thread may take ``_state`` while it holds ``_writing``, never the reverse. Readers take no lock: they
-see the last view.
+of the journal. A thread may take ``_state`` while it holds ``_writing``, never the reverse. ``_view_lock`` guards the
+replacement of the view and the waits for commits. Readers take no lock: they see the last view.
 """
 
 from __future__ import annotations
 
+import copy
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.aeron.recording import ArchiveAddress, Recording
-from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, RefusedError, StillWorking
-from aeron_spark.facts import Bus
+from aeron_spark.aeron.archive import archive_of
+from aeron_spark.aeron.boundary_walk import find_boundary
+from aeron_spark.aeron.recording import Recording, segment_at
+from aeron_spark.errors import (
+    AeronSparkError,
+    DataFormatError,
+    DataLossError,
+    OptionError,
+    RefusedError,
+    StillWorking,
+    UsageError,
+)
+from aeron_spark.log.api import Boundary
+from aeron_spark.log.epochs import DIVERGED
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.definition import Definition, closed_stream, ended_stream, write_definition
 from aeron_spark.streams.journal import JournaledLedger, StoreOpening
@@ -24,24 +38,21 @@ from aeron_spark.streams.ledger import Change, check_number
 from aeron_spark.streams.model import (
     AbortedTransaction,
     CommittedTransaction,
+    PartitionState,
     SchemaChanged,
     StreamCut,
     StreamFigures,
     StreamReadOnly,
     StreamRecovery,
-    StreamSettings,
+    StreamView,
     WriterFenced,
     WriteRights,
     figures_of,
 )
-from aeron_spark.streams.partition import RecordedLogs
 from aeron_spark.streams.reader_leases import ReaderLeases
-from aeron_spark.streams.reads import ReadableStream
 from aeron_spark.streams.recordings import Recordings
-from aeron_spark.streams.retention import AgeClock
 from aeron_spark.streams.schema_changes import Evolution, check_fields, evolve
-from aeron_spark.streams.space import DeletionHolds, StreamSpace
-from aeron_spark.streams.stage_files import StageSpace
+from aeron_spark.streams.space import StreamSpace
 from aeron_spark.streams.stages import (
     CommittableRows,
     InlineRows,
@@ -52,6 +63,8 @@ from aeron_spark.streams.stages import (
     check_transaction,
     merge_content,
 )
+from aeron_spark.streams.store_parts import StoreParts
+from aeron_spark.waiting import fail, resolve
 from aeron_spark.wire import stream_requests as rpc
 from aeron_spark.wire.stream_requests import PurgedPartition, StreamLease, StreamWriterId
 from aeron_spark.wire.tokens import check_token
@@ -60,8 +73,10 @@ STAGES: Final = "stages"
 ALL_RIGHTS: Final = WriteRights()  # of the server's own program
 MARK_INTERVAL_S: Final = 10.0  # between two updates of the archive's mark, each of which calls fsync
 
+Block = tuple[int, bytes | memoryview]  # position and bytes
 
-class Stream(ReadableStream):
+
+class Stream:
     """A stream with its files in ``folder``; :class:`StreamStore` creates it. Thread-safe.
 
     ``free_slots`` is called when the archive cannot record more publications at once. It closes publications of another
@@ -73,67 +88,138 @@ class Stream(ReadableStream):
         self,
         folder: Path,
         definition: Definition,
-        address: ArchiveAddress,
-        settings: StreamSettings,
-        space: StageSpace,
+        parts: StoreParts,
         opening: StoreOpening,
-        holds: DeletionHolds,
-        *,
-        clock: Callable[[], float],
-        wall: Callable[[], int],
-        ages: AgeClock,
         free_slots: Callable[[], bool],
-        recorded_logs: RecordedLogs,
-        facts: Bus,
-        leases: ReaderLeases | None,
+        leases: ReaderLeases | None = None,
     ) -> None:
+        self.definition = definition
         self._folder = folder
-        self._ages = ages
-        self._facts = facts
-        self._holds = holds
-        self._options: Final = settings.options
-        self._writing_timeout_s = settings.writing_timeout_s
-        self._publication_idle_s = settings.publication_idle_s
-        self._clock = clock  # seconds, monotonic
-        self._wall = wall  # ns since 1970
+        self._parts: Final = parts
+        self._facts = parts.facts
+        self._clock = parts.clock
         self._writing = threading.Lock()
         self._state = threading.Lock()
+        self._view_lock = threading.Lock()
+        self._waits: dict[Future[bool], list[int]] = {}  # for commits, each with the ends to exceed
+        self._closed: AeronSparkError | None = None  # raised by every call
         self._recovery_loss: DataLossError | None = None  # found by the recovery; it makes the stream read-only
         self._is_shut = False  # whether the files are closed
         self._commit_loss: DataLossError | None = None  # found by the last commit
         self._reported_failure = ""  # text of a failure of the journal
-        self._mark_updated_at = clock()
-        mark = ArchiveMark(address.archive_dir, definition, folder)
+        self._mark_updated_at = parts.clock()
+        mark = ArchiveMark(parts.address.archive_dir, definition, folder)
         self._journal = journal = JournaledLedger(folder, definition.partitions, opening, mark)
         self._ledger = journal.ledger
         try:
-            self._recordings = Recordings(
-                definition, address, settings, journal.ledger.recordings, self._facts, clock=clock,
-                free_slots=free_slots, recorded_logs=recorded_logs,
-            )  # fmt: skip
+            self._recordings = Recordings(definition, journal.ledger.recordings, parts, free_slots)
             self._stages = Stages(
                 folder / STAGES,
-                space,
-                now=clock(),
-                expiry_s=settings.stage_expiry_s,
+                parts.stage_space,
+                now=parts.clock(),
+                expiry_s=parts.settings.stage_expiry_s,
                 max_value_bytes=definition.max_message_bytes,
-                sync=settings.sync_stages,
+                sync=parts.settings.sync_stages,
             )
         except BaseException:
             journal.close()
             raise
-        super().__init__(definition, address, settings, self._recordings.view(journal.ledger))
-        self.space = StreamSpace(
-            definition, journal, self._recordings, self._facts, holds, self._state, self._renew_view, clock=clock,
-            ages=self._ages, leases=leases,
-        )  # fmt: skip
+        self._view = self._recordings.view(journal.ledger)
+        self.space = StreamSpace(definition, journal, self._recordings, parts, self._state, self._renew_view, leases)
 
     @property
     def problem(self) -> AeronSparkError | None:
         """The error that makes the stream read-only, or None."""
         return self._recovery_loss or self._commit_loss or self._journal.failure
 
-    # For readers; ReadableStream has more methods for them
+    # For readers, which take no lock: they use the last view and the archive's files
+
+    def content(self) -> tuple[str, bytes | None]:
+        """Return the content ("raw", "framed", "arrow", or "" before the first rows), and the Arrow schema."""
+        view = self._view
+        return view.content, view.schema
+
+    def states(self) -> list[PartitionState]:
+        """Return all partitions at one moment: each transaction is in all of its partitions, or in none."""
+        self._refuse_closed()
+        return list(self._view.states)
+
+    def boundary(
+        self, partition: int, start: int, limit: int, end: int, max_rows: int | None, *, framed: bool
+    ) -> Boundary:
+        """Return the position at which a range from ``start`` may end; see :class:`aeron_spark.log.api.Boundaries`.
+
+        Raises DataLossError if ``start`` was purged.
+        """
+        state = self._state_from(partition, start)
+        end = min(end, state.end)
+        if start >= end:
+            return Boundary(start, 0)
+        position, rows = find_boundary(
+            archive_of(self._parts.address), _recording(state), framed=framed, start=start,
+            limit=min(limit, end), end=end, max_rows=max_rows, idle_timeout=self._parts.settings.timeout_s,
+        )  # fmt: skip
+        return Boundary(position, rows)
+
+    def blocks(
+        self, partition: int, start: int, end: int, max_bytes: int, into: memoryview | None = None
+    ) -> Iterator[Block]:
+        """Return the committed bytes of ``[start, end)``, as ``(position, bytes)`` of at most ``max_bytes``.
+
+        With ``into``, a memory of ``max_bytes``, each block is read into this memory and is valid until the next one.
+        Raises DataLossError if bytes were purged, at the call or while the caller iterates.
+        """
+        state = self._state_from(partition, start)
+        name = f"partition {partition} of stream {self.definition.name!r}"
+        folder, end = Path(self._parts.address.archive_dir), min(end, state.end)
+        blocks = read_blocks(folder, _recording(state), name, start, end, max(1, max_bytes), into)
+        return self._until_closed(blocks)
+
+    def _until_closed(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        """Yield these blocks. Raises UsageError when the stream is closed or deleted."""
+        for block in blocks:
+            self._refuse_closed()
+            yield block
+
+    def check_epoch(self, partition: int, epoch: int, position: int) -> None:
+        """Raise DataLossError, reason "diverged", if this stream lacks the bytes before a reader's position.
+
+        ``epoch`` is the epoch of the byte before ``position``.
+        """
+        self._refuse_closed()
+        self.check_partition(partition)
+        state = self._view.states[partition]
+        if not state.epochs.has(epoch, position, state.end):
+            raise DataLossError(
+                f"partition {partition} of stream {self.definition.name!r} diverged: the reader is at {position}, and "
+                "the store was restored from a copy without the bytes before this position",
+                remedy="Start the reader or the query again: its error names the position at which it can continue.",
+                reason=DIVERGED,
+            )
+
+    def when_beyond(self, ends: list[int]) -> Future[bool]:
+        """Return a future that becomes True when a partition's committed end is after its position in ``ends``.
+
+        It becomes False when the stream is ended, and raises the reason when it is closed, deleted or renamed. The
+        caller may cancel it, or set its result, to end the wait. Its callbacks run in the thread that commits, ends or
+        closes, some of them under the stream's locks: they must not wait.
+        """
+        if len(ends) != self.definition.partitions:
+            raise UsageError(
+                f"{len(ends)} positions for stream {self.definition.name!r}, expected {self.definition.partitions}",
+                remedy="Give one position for each partition.",
+            )
+        wait: Future[bool] = Future()
+        with self._view_lock:  # without it, a commit between the check and the registration would not end the wait
+            self._refuse_closed()
+            is_beyond = self._view.is_beyond(ends)
+            if not is_beyond:
+                self._waits[wait] = ends
+        if is_beyond:
+            wait.set_result(True)
+        else:
+            wait.add_done_callback(self._forget_wait)
+        return wait
 
     def position_at(self, time_ns: int) -> list[int]:
         """Return, by partition, the start of the first transaction committed at or after ``time_ns``, or its end.
@@ -154,7 +240,7 @@ class Stream(ReadableStream):
         self._refuse_closed()
         for partition in positions:
             self.check_partition(partition)
-        now_ns = self._wall()
+        now_ns = self._parts.wall()
         with self._state:
             times = {partition: self._ledger.committed_at(partition, at) for partition, at in positions.items()}
         return {partition: 0 if at is None else max(0, now_ns - at) for partition, at in times.items()}
@@ -194,7 +280,7 @@ class Stream(ReadableStream):
         Raises RefusedError if it belongs to another key, unless it ``is_granted`` to this one by name.
         """
         with self._state:
-            record = self._ledger.owners.prepare(writer, owner, max(self._wall(), 0), is_granted=is_granted)
+            record = self._ledger.owners.prepare(writer, owner, max(self._parts.wall(), 0), is_granted=is_granted)
             if record is not None:
                 self._refuse_unwritable()
                 self._journal.write(record)
@@ -243,7 +329,7 @@ class Stream(ReadableStream):
         evolution = Evolution.of(request.evolve_schema, rights.may_evolve)
         self.check_partition(partition)
         check_number(transaction)
-        check_fields(self._ledger.schema, schema, self._options().max_columns)
+        check_fields(self._ledger.schema, schema, self._parts.settings.options().max_columns)
         with self._state:
             self._refuse_unwritable()
             self._begin(transaction)
@@ -251,7 +337,7 @@ class Stream(ReadableStream):
             self._ledger.check_content(request.content, schema)
             if schema is not None:
                 merged = evolve(self._ledger.schema, schema, self.definition.schema_policy, evolution)
-                check_fields(self._ledger.schema, merged, self._options().max_columns)
+                check_fields(self._ledger.schema, merged, self._parts.settings.options().max_columns)
             return self._stages.open(
                 request, partition, now=self._clock(), evolves=evolution is Evolution.PERMITTED,
                 share=self._stages.space.share(rights.owner, rights.stage_bytes),
@@ -290,7 +376,7 @@ class Stream(ReadableStream):
         inline = [part for part in parts if isinstance(part, InlineRows)]
         for part in inline:  # before the wait for other commits, which must not wait for these checks
             self.check_partition(part.description.partition)
-            check_fields(self._ledger.schema, part.description.schema, self._options().max_columns)
+            check_fields(self._ledger.schema, part.description.schema, self._parts.settings.options().max_columns)
             part.check(self.definition.max_message_bytes)
         share = self._stages.space.share(rights.owner, rights.stage_bytes)
         with share.reserved(sum(part.bytes for part in inline)):
@@ -427,7 +513,8 @@ class Stream(ReadableStream):
         """Return the sizes of the stream and the lag of its readers, for metrics."""
         with self._state:
             leases = self.space.live_leases()
-            return figures_of(self._view.states, leases, len(self._stages), self._ledger.committed_at, self._wall())
+            now_ns, states = self._parts.wall(), self._view.states
+            return figures_of(states, leases, len(self._stages), self._ledger.committed_at, now_ns)
 
     def cut(self) -> StreamCut:
         """Return the committed state, for a backup. The caller holds back deletions, so that the files stay."""
@@ -455,7 +542,7 @@ class Stream(ReadableStream):
             if self._closed:
                 return []
             self._report_failure()
-            self._recordings.close_idle(self._publication_idle_s)
+            self._recordings.close_idle(self._parts.settings.publication_idle_s)
             self._recordings.truncate_abandoned(self._stages, self._ledger.ends)
             with self._state:
                 self._stages.expire(self._clock())
@@ -465,8 +552,8 @@ class Stream(ReadableStream):
             if self._recovery_loss is None:
                 self.space.apply_retention(lease_delay_s)
                 with self._state:
-                    if not self._holds.holder:  # a backup copies the journal's file
-                        self._journal.compact(self._ages.now_ns(), self.space.limits.max_joined_bytes)
+                    if not self._parts.holds.holder:  # a backup copies the journal's file
+                        self._journal.compact(self._parts.ages.now_ns(), self.space.limits.max_joined_bytes)
         except AeronSparkError as error:
             return [error]
         finally:
@@ -492,10 +579,64 @@ class Stream(ReadableStream):
                 self._journal.close()
             self._recordings.close_idle(0.0)
 
+    def check_partition(self, partition: int) -> None:
+        """Raise OptionError if the stream has no such partition."""
+        if not 0 <= partition < self.definition.partitions:
+            raise OptionError(
+                f"stream {self.definition.name!r} has no partition {partition}",
+                remedy=f"Use a partition from 0 to {self.definition.partitions - 1}.",
+                reason="no-partition",
+            )
+
     # Steps of the methods above
+
+    def _state_from(self, partition: int, start: int) -> PartitionState:
+        self._refuse_closed()
+        self.check_partition(partition)
+        state = self._view.states[partition]
+        if start < state.start:
+            raise DataLossError(
+                f"partition {partition} of stream {self.definition.name!r} was purged up to position {state.start}, "
+                f"and a reader continues at position {start}",
+                remedy="Set failOnDataLoss=false to continue after the purged rows. Purge only rows that were read.",
+            )
+        return state
 
     def _renew_view(self) -> None:
         self._replace_view(self._recordings.view(self._ledger))
+
+    def _replace_view(self, view: StreamView) -> None:
+        """Replace the view, and end the waits for these commits."""
+        with self._view_lock:
+            self._view = view
+            ended = [wait for wait, ends in self._waits.items() if view.is_beyond(ends)]
+            for wait in ended:
+                del self._waits[wait]
+        for wait in ended:
+            resolve(wait, True)
+
+    def _mark_closed(self, error: AeronSparkError) -> None:
+        """Raise ``error`` in every later call and every wait for commits."""
+        with self._view_lock:
+            self._closed = error
+            ended, self._waits = self._waits, {}
+        for wait in ended:
+            fail(wait, copy.copy(error))
+
+    def _end_waits(self) -> None:
+        """End every wait for commits with False: the stream has ended."""
+        with self._view_lock:
+            ended, self._waits = self._waits, {}
+        for wait in ended:
+            resolve(wait, False)
+
+    def _forget_wait(self, wait: Future[bool]) -> None:
+        with self._view_lock:
+            self._waits.pop(wait, None)
+
+    def _refuse_closed(self) -> None:
+        if self._closed is not None:
+            raise copy.copy(self._closed)
 
     def _refuse_unwritable(self) -> None:
         self._refuse_closed()
@@ -518,7 +659,7 @@ class Stream(ReadableStream):
             content, schema = merge_content(
                 self._ledger, with_rows, self.definition.schema_policy, may_evolve=may_evolve
             )
-            check_fields(self._ledger.schema, schema, self._options().max_columns)
+            check_fields(self._ledger.schema, schema, self._parts.settings.options().max_columns)
             changes_schema = schema != self._ledger.schema
             ends_before = list(self._ledger.ends)
         stages = by_partition(with_rows)
@@ -537,7 +678,7 @@ class Stream(ReadableStream):
                 # Another run may have fenced this one while its rows were published.
                 rows = {index: sum(stage.rows for stage in of_partition) for index, of_partition in stages.items()}
                 change = Change(ends, rows, content, schema, token)
-                self._journal.write(self._ledger.prepare_commit(transaction, change, self._wall()))
+                self._journal.write(self._ledger.prepare_commit(transaction, change, self._parts.wall()))
                 self._renew_view()
         except BaseException:
             self._recordings.mark_uncommitted(stages)
@@ -574,7 +715,7 @@ class Stream(ReadableStream):
         """Begin a transaction; see :meth:`begin`. The caller holds ``_state``."""
         self._refuse_ended(transaction)
         self._ledger.check_acknowledged(transaction)
-        started = self._ledger.prepare_run(transaction, self._wall())
+        started = self._ledger.prepare_run(transaction, self._parts.wall())
         if started is not None:
             fences = self._ledger.has_writer(transaction.writer)
             if transaction.replaced:
@@ -586,7 +727,8 @@ class Stream(ReadableStream):
 
     @contextmanager
     def _lock_writing(self, seconds: float | None = None) -> Iterator[None]:
-        timeout_s = self._writing_timeout_s if seconds is None else max(0.0, min(seconds, self._writing_timeout_s))
+        longest_s = self._parts.settings.writing_timeout_s
+        timeout_s = longest_s if seconds is None else max(0.0, min(seconds, longest_s))
         if not self._writing.acquire(timeout=timeout_s):
             raise StillWorking(
                 f"waited {timeout_s:g} s for another commit of stream {self.definition.name!r} to end",
@@ -603,3 +745,68 @@ class Stream(ReadableStream):
             return
         if transaction.number == rpc.NEXT_NUMBER or not self._ledger.is_committed(transaction):
             raise ended_stream(self.definition)
+
+
+def _recording(state: PartitionState) -> Recording:
+    """Return the fields of the partition's recording that reading its files needs, without a request to the archive."""
+    shape = state.shape
+    return Recording(
+        id=shape.recording_id,
+        start_timestamp=0,
+        stop_timestamp=None,
+        start_position=state.recording.start,
+        stop_position=None,
+        initial_term_id=shape.initial_term_id,
+        segment_length=shape.segment_length,
+        term_length=shape.term_length,
+        mtu=shape.mtu,
+        session_id=0,
+        stream_id=shape.stream_id,
+        channel="",
+        original_channel="",
+        source="",
+    )
+
+
+def read_blocks(
+    folder: Path, recording: Recording, name: str, start: int, end: int, max_bytes: int, into: memoryview | None = None
+) -> Iterator[Block]:
+    """Yield ``(position, log bytes)`` of ``[start, end)``, each of 1 to ``max_bytes`` bytes.
+
+    With ``into``, a memory of ``max_bytes``, each block is read into this memory and is valid until the next one.
+    Blocks are contiguous, and may begin and end within a frame. ``end`` must be recorded. Errors name the partition by
+    ``name``. Raises DataLossError if a segment was deleted or truncated.
+    """
+    at = start
+    while at < end:
+        found = segment_at(folder, recording, at)
+        if found is None:
+            raise _missing_error(recording, name, at, end)
+        path, base = found
+        try:
+            # An open file can be read to its end even after the archive deletes it.
+            file = path.open("rb", buffering=0)
+        except FileNotFoundError:
+            raise _missing_error(recording, name, at, end) from None
+        with file:
+            stop = min(end, base + recording.segment_length)
+            while at < stop:
+                wanted = min(max_bytes, stop - at)
+                data: bytes | memoryview
+                if into is None:
+                    data = os.pread(file.fileno(), wanted, at - base)
+                else:
+                    data = into[: os.preadv(file.fileno(), [into[:wanted]], at - base)]
+                if not data:
+                    raise _missing_error(recording, name, at, end)
+                yield at, data
+                at += len(data)
+
+
+def _missing_error(recording: Recording, name: str, at: int, end: int) -> DataLossError:
+    return DataLossError(
+        f"{name} is damaged: recording {recording.id} has no bytes at position {at} any more, and [{at}, {end}) was to "
+        "be read",
+        remedy="If the rows were not purged meanwhile, run 'aeron-spark server verify' with the server stopped. Set "
+        "failOnDataLoss=false to continue after the lost rows.",
+    )

@@ -32,6 +32,7 @@ from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.streams import stages
 from aeron_spark.streams.archive_mark import OTHER_TIME
 from aeron_spark.streams.store import OK, RESTORING, StreamStore
+from aeron_spark.streams.store_parts import StoreParts
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from aeron_spark.wire.chunks import Content, Header
@@ -42,6 +43,7 @@ from tests.aeron.stream_store.rows import SETTINGS, read_values, remove_marks, w
 from tests.cli.conftest import run_program
 from tests.hostile_arrow import HOSTILE
 from tests.ports import free_ports
+from tests.stream_requests import create_request
 
 TERM: Final = 1 << 20
 TIMEOUT_S: Final = 120.0
@@ -133,8 +135,8 @@ def transactions_of(stream: Stream) -> list[int]:
 def check_backups_under_load(node: NodeHandle, folder: Path, another_dir: Path, seconds: float) -> dict[str, float]:
     """Back up a server that commits, twice, and restore the second backup; return figures."""
     with serving(node, folder) as server:
-        server.streams.create("empty", 2, term_bytes=TERM)
-        load = Load(server.streams.create("loaded", 2, term_bytes=TERM))
+        server.streams.create(create_request("empty", 2, segment_bytes=TERM))
+        load = Load(server.streams.create(create_request("loaded", 2, segment_bytes=TERM)))
         begun = time.monotonic()
         load.await_transactions(8)
         first = back_up(folder, "first")
@@ -161,7 +163,7 @@ def check_backups_under_load(node: NodeHandle, folder: Path, another_dir: Path, 
     shutil.rmtree(folder / "first")  # a link is as good as a copy
     with (
         nodes.ensure(another_dir, **NODE_SETTINGS) as handle,
-        StreamStore(streams_dir, embedded(handle), SETTINGS) as store,
+        StreamStore(streams_dir, StoreParts(embedded(handle), SETTINGS)) as store,
     ):
         assert [store.condition(name).state for name in store.names] == [OK, OK]
         stream = store.get("loaded")
@@ -194,7 +196,8 @@ def test_a_backup_has_what_was_purged_deleted_and_moved_while_it_copied(
     node: NodeHandle, tmp_path: Path, another_dir: Path
 ) -> None:
     with serving(node, tmp_path) as server:
-        purged, deleted = (server.streams.create(name, 1, term_bytes=TERM) for name in ("purged", "deleted"))
+        purged = server.streams.create(create_request("purged", 1, segment_bytes=TERM))
+        deleted = server.streams.create(create_request("deleted", 1, segment_bytes=TERM))
         for number in range(4):
             write(purged, number, {0: [b"%d." % number + b"x" * VALUE_BYTES] * 200})
         write(deleted, 0, {0: [b"kept"]})
@@ -216,36 +219,34 @@ def test_a_backup_has_what_was_purged_deleted_and_moved_while_it_copied(
         assert checked.bytes > sum(map(len, before))
         assert checked.streams == 2
         purged.purge(before_position=purged.states()[0].end)  # the empty partition continues in a new recording
-        assert purged.states()[0].start == purged.states()[0].start_position > 0
-        write(server.streams.create("moved", 1, term_bytes=TERM), 0, {0: [b"x"]})
+        assert purged.states()[0].start == purged.states()[0].recording.start > 0
+        write(server.streams.create(create_request("moved", 1, segment_bytes=TERM)), 0, {0: [b"x"]})
         write(purged, 5, {0: [b"in the new recording"]})
-        emptied = server.streams.create("emptied", 1, term_bytes=TERM)
+        emptied = server.streams.create(create_request("emptied", 1, segment_bytes=TERM))
         write(emptied, 0, {0: [b"y" * VALUE_BYTES] * 200})
         emptied.purge(before_position=emptied.states()[0].end)
         (empty,) = emptied.states()
-        assert empty.start_position == empty.end > 0
-        expired = server.streams.create("expired", 1, term_bytes=TERM, retention_seconds=0.001)
+        assert empty.recording.start == empty.end > 0
+        expired = server.streams.create(create_request("expired", 1, segment_bytes=TERM, retention_seconds=0.001))
         write(expired, 0, {0: [b"expired"]})
         wait_for(lambda: expired.states()[0].start > 0, TIMEOUT_S, "the housekeeping to expire the row")
         (state,) = expired.states()
-        assert state.start == state.end > state.start_position == 0, "its rows are gone, their recording is not"
+        assert state.start == state.end > state.recording.start == 0, "its rows are gone, their recording is not"
         back_up(tmp_path, "moved")
         assert list(verify_store(tmp_path / "moved" / "streams", tmp_path / "moved" / "archive", Checked())) == []
-        server.streams.delete("purged")
-        server.streams.delete("moved")
-        server.streams.delete("emptied")
-        server.streams.delete("expired")
+        for name in ("purged", "moved", "emptied", "expired"):
+            server.streams.delete(name)
     archive_dir = nodes.local_node_paths(another_dir).archive_dir
     streams_dir = restore(tmp_path, "moved", archive_dir)
     assert list(verify_store(streams_dir, archive_dir, Checked())) == []
     with (
         nodes.ensure(another_dir, **NODE_SETTINGS) as handle,
-        StreamStore(streams_dir, embedded(handle), SETTINGS) as store,
+        StreamStore(streams_dir, StoreParts(embedded(handle), SETTINGS)) as store,
     ):
         write(store.get("purged"), 6, {0: [b"after the restore"]})
         assert read_values(store.get("purged"), 0) == [b"in the new recording", b"after the restore"]
         (restored,) = store.get("emptied").states()
-        assert (restored.start, restored.end, restored.start_position) == (empty.end,) * 3
+        assert (restored.start, restored.end, restored.recording.start) == (empty.end,) * 3
         write(store.get("emptied"), 1, {0: [b"after the restore"]})
         assert read_values(store.get("emptied"), 0) == [b"after the restore"]
         write(store.get("expired"), 1, {0: [b"after the expiry"]})
@@ -277,7 +278,7 @@ def test_rows_of_a_restore_are_checked_although_another_server_has_marked_them(
 ) -> None:
     payload, why = HOSTILE["offset"]
     with serving(node, tmp_path) as server, connected(server, node) as client:
-        server.streams.create("marked", 1, term_bytes=TERM)
+        server.streams.create(create_request("marked", 1, segment_bytes=TERM))
         with monkeypatch.context() as hostile_server:
             hostile_server.setattr(stages, "check_content", lambda *given: None)
             commit_arrow(client, "marked", payload)
@@ -310,7 +311,7 @@ def test_rows_of_a_restore_are_checked_although_another_server_has_marked_them(
 def test_half_of_a_restored_copy_is_refused_by_name(node: NodeHandle, tmp_path: Path, another_dir: Path) -> None:
     """The restored store with the original archive, although its mark is not behind, and the reverse."""
     with serving(node, tmp_path) as server:
-        write(server.streams.create("half", 1, term_bytes=TERM), 0, {0: [b"a"]})
+        write(server.streams.create(create_request("half", 1, segment_bytes=TERM)), 0, {0: [b"a"]})
         back_up(tmp_path, "copy")
     archive_dir = nodes.local_node_paths(another_dir).archive_dir
     restored = restore(tmp_path, "copy", archive_dir)
@@ -321,7 +322,7 @@ def test_half_of_a_restored_copy_is_refused_by_name(node: NodeHandle, tmp_path: 
     ):
         (finding,) = [one for one in verify_store(streams_dir, archive, Checked()) if one.level == DAMAGE]
         assert older in finding.what
-    with StreamStore(restored, embedded(node), SETTINGS) as store:
+    with StreamStore(restored, StoreParts(embedded(node), SETTINGS)) as store:
         with pytest.raises(DataLossError, match="are of different times; of 1 streams the first is 'half'") as caught:
             store.check_one_time()
         assert caught.value.reason == OTHER_TIME
@@ -332,7 +333,7 @@ def test_half_of_a_restored_copy_is_refused_by_name(node: NodeHandle, tmp_path: 
     assert done.code == 1
     assert "are of different times; of 1 streams the first is 'half'" in done.err
     remove_marks(node.archive_dir)
-    with StreamStore(original, embedded(node), SETTINGS) as store:
+    with StreamStore(original, StoreParts(embedded(node), SETTINGS)) as store:
         store.check_one_time()
         store.delete("half")
 
@@ -340,7 +341,7 @@ def test_half_of_a_restored_copy_is_refused_by_name(node: NodeHandle, tmp_path: 
 def test_a_store_with_an_unfinished_restore_is_not_opened(node: NodeHandle, tmp_path: Path) -> None:
     (tmp_path / "streams" / RESTORING).mkdir(parents=True)
     with pytest.raises(SetupError, match=r"a restore into .* did not finish"):
-        StreamStore(tmp_path / "streams", embedded(node), SETTINGS)
+        StreamStore(tmp_path / "streams", StoreParts(embedded(node), SETTINGS))
     (finding,) = verify_store(tmp_path / "streams", Path(node.archive_dir), Checked())
     assert "did not finish" in finding.what
 
@@ -348,7 +349,7 @@ def test_a_store_with_an_unfinished_restore_is_not_opened(node: NodeHandle, tmp_
 def test_the_commands_name_their_problem_and_have_its_exit_code(node: NodeHandle, tmp_path: Path) -> None:
     folders = ("--streams-dir", str(tmp_path / "streams"), "--archive-dir", node.archive_dir)
     with serving(node, tmp_path) as server:
-        write(server.streams.create("coded", 1, term_bytes=TERM), 0, {0: [b"x"]})
+        write(server.streams.create(create_request("coded", 1, segment_bytes=TERM)), 0, {0: [b"x"]})
         back_up(tmp_path, "plain")
         back_up(tmp_path, "with key", "--with-identity")
         done = run_program("server", "backup", str(tmp_path / "plain"), "--streams-dir", str(tmp_path / "streams"))

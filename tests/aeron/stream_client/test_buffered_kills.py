@@ -24,6 +24,7 @@ from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from tests.aeron.stream_client.conftest import Connect
 from tests.programs import python_environ
+from tests.stream_requests import create_request
 
 TIMEOUT_S = 120.0
 WRITER = "edge-7"
@@ -63,7 +64,7 @@ class BlockedCommit:
 
 @pytest.fixture
 def stream(server: Server) -> Stream:
-    return server.streams.create(f"s-{secrets.token_hex(4)}", 1)
+    return server.streams.create(create_request(f"s-{secrets.token_hex(4)}", 1))
 
 
 @pytest.fixture

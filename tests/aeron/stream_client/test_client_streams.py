@@ -141,8 +141,8 @@ def test_a_writer_id_continues_its_numbers_and_fences_the_earlier_run(client: Cl
 
 def test_a_large_transaction_is_recorded_while_it_is_written(client: Client, name: str, server: Server) -> None:
     stream = server.streams.get(name)
-    recording = stream.states()[0].recording_id
-    archive = archive_of(stream._address)
+    recording = stream.states()[0].shape.recording_id
+    archive = archive_of(stream._parts.address)
     row = b"x" * 100_000
     with client.writer(name, partition=0, payload="framed") as out:
         for _ in range(200):
@@ -357,8 +357,8 @@ def _move_to_new_recordings(stream: Stream) -> None:
     before = stream.states()
     stream.purge(before_position=1 << 40)
     for old, new in zip(before, stream.states(), strict=True):
-        assert (new.recording_id != old.recording_id) == (old.start_position < old.end)
-        assert new.start == new.end == new.start_position == old.end
+        assert (new.shape.recording_id != old.shape.recording_id) == (old.recording.start < old.end)
+        assert new.start == new.end == new.recording.start == old.end
 
 
 def test_a_reader_holds_a_lease_while_it_reads(client: Client, name: str, server: Server) -> None:

@@ -21,6 +21,7 @@ from aeron_spark.stream_client.staging import ServerAppender, begin, commit, fir
 from aeron_spark.streams.writers import Acknowledged, parse_stamp, stamp_text
 from aeron_spark.wire.stream_requests import PartitionStates, StartRead, Transaction
 from aeron_spark.wire.values import Rows
+from tests.stream_requests import create_request
 
 _names = itertools.count()
 UNKNOWN = epoch_at(2_000_000_000 * 10**9, 5)  # of another history than any server of this test
@@ -29,7 +30,7 @@ UNKNOWN = epoch_at(2_000_000_000 * 10**9, 5)  # of another history than any serv
 def written(server: Server, session: StreamSession, writer: str = "desk-7") -> tuple[str, str]:
     """Create a stream with three transactions of one row; return its name, and the stamp of the last commit."""
     name = f"epochs-{next(_names)}"
-    server.streams.create(name, 1)
+    server.streams.create(create_request(name, 1))
     stamp = ""
     for number in range(3):
         one = Transaction(writer, "run", number)

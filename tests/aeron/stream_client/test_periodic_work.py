@@ -12,6 +12,7 @@ from aeron_spark.waiting import wait_for
 from tests.aeron.stream_store.rows import write
 from tests.aeron.streams import TIMEOUT_S
 from tests.ports import free_ports
+from tests.stream_requests import create_request
 
 SEGMENT = 64 << 10
 
@@ -23,7 +24,7 @@ def test_retention_deletes_segments_of_a_server_without_requests(node_of_64k: No
         f"127.0.0.1:{data}:{control}", aeron_dir=node_of_64k.aeron_dir, identity=str(tmp_path / "server.key"),
         streams_dir=str(tmp_path / "streams"), allow_any_key=True,
     ) as server:  # fmt: skip
-        stream = server.streams.create("kept-short", 1, retention_bytes=SEGMENT, term_bytes=SEGMENT)
+        stream = server.streams.create(create_request("kept-short", 1, retention_bytes=SEGMENT, segment_bytes=SEGMENT))
         end = 0
         for transaction in range(4):
             write(stream, transaction, {0: [bytes(8_000)] * 8})

@@ -20,11 +20,12 @@ from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.staging import ServerAppender, abort, begin, commit
 from aeron_spark.wire.arrow import decode_batches
 from aeron_spark.wire.stream_requests import DescribeStream, FinishStage, OpenStage, Request, Transaction
+from tests.stream_requests import create_request
 
 
 def new_stream(server: Server, partitions: int = 1) -> str:
     name = f"s-{secrets.token_hex(4)}"
-    server.streams.create(name, partitions)
+    server.streams.create(create_request(name, partitions))
     return name
 
 

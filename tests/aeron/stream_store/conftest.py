@@ -12,6 +12,7 @@ from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.node import NodeHandle
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.streams.store import StreamStore
+from aeron_spark.streams.store_parts import StoreParts
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams
 
 
@@ -25,6 +26,6 @@ def live() -> LiveOptions:
 def streams(node: NodeHandle, tmp_path: Path, live: LiveOptions) -> Iterator[StreamStore]:
     """A store for one test, whose streams are deleted afterwards."""
     settings = replace(SETTINGS, options=lambda: live.value)
-    with StreamStore(tmp_path / "streams", embedded(node), settings) as store:
+    with StreamStore(tmp_path / "streams", StoreParts(embedded(node), settings)) as store:
         yield store
     delete_streams(store, node)

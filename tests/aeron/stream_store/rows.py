@@ -13,9 +13,9 @@ import pyarrow as pa
 from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams import archive_mark
-from aeron_spark.streams.model import StreamSettings
 from aeron_spark.streams.stages import Stage
 from aeron_spark.streams.store import StreamStore
+from aeron_spark.streams.store_parts import StoreParts, StreamSettings
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.chunks import Content, Group, Header, Reassembler, decode
 from aeron_spark.wire.staged_items import encode_group_item, encode_values_item
@@ -104,7 +104,7 @@ def read_log(stream: Stream, partition: int, start: int | None = None, max_bytes
 def read_messages(stream: Stream, partition: int, start: int | None = None) -> list[tuple[int, bytes]]:
     """Return position and bytes of every message of a partition."""
     state = stream.states()[partition]
-    return list(_messages(*read_log(stream, partition, start), state.term_length, state.initial_term_id))
+    return list(_messages(*read_log(stream, partition, start), state.shape.term_length, state.shape.initial_term_id))
 
 
 def _messages(begin: int, log: bytes, term_length: int, initial_term_id: int) -> Iterator[tuple[int, bytes]]:
@@ -141,7 +141,7 @@ def read_groups(stream: Stream, partition: int) -> list[Group]:
 
 def identities(stream: Stream) -> list[tuple[int, str]]:
     """Return the recording id and fingerprint of each partition, which never change."""
-    return [(state.recording_id, state.fingerprint) for state in stream.states()]
+    return [(state.shape.recording_id, state.recording.identity) for state in stream.states()]
 
 
 def ends(stream: Stream) -> list[int]:
@@ -151,7 +151,7 @@ def ends(stream: Stream) -> list[int]:
 
 def reserved_bytes(streams: StreamStore) -> int:
     """Return how many bytes the stages of a store reserve."""
-    return streams._space.reserved
+    return streams.staged_bytes
 
 
 def remove_marks(archive_dir: str) -> None:
@@ -161,7 +161,7 @@ def remove_marks(archive_dir: str) -> None:
 
 def delete_streams(streams: StreamStore, node: NodeHandle) -> None:
     """Delete every stream of a closed store, and check that its folder is empty."""
-    with StreamStore(streams.folder, embedded(node), SETTINGS) as store:
+    with StreamStore(streams.folder, StoreParts(embedded(node), SETTINGS)) as store:
         for name in [*(stream.definition.name for stream in store.all()), *store.failed]:
             store.delete(name)
     assert [path.name for path in streams.folder.iterdir()] == ["lock"]

@@ -36,13 +36,13 @@ from tests.aeron.stream_store.rows import (
     write,
     write_group,
 )
-from tests.stream_requests import commit_request, empty_request, stage_request
+from tests.stream_requests import commit_request, create_request, empty_request, stage_request
 
 SIZES = (0, 1, 31, 32, 33, 500, 8_159, 8_160, 8_161, 8_192, 70_000)  # bytes; 8160 fit into one frame
 
 
 def test_values_are_read_unchanged_in_the_order_of_tasks(streams: StreamStore, rng: random.Random) -> None:
-    stream = streams.create("a", 3)
+    stream = streams.create(create_request("a", 3))
     assert stream.content() == ("", None)
     rows = {task: [rng.randbytes(rng.choice(SIZES)) for _ in range(50)] for task in range(4)}
     refs = stage_rows(stream, 5, [(1, 3, rows[3]), (0, 0, rows[0]), (1, 1, rows[1]), (1, 2, rows[2])])
@@ -62,7 +62,7 @@ def test_values_are_read_unchanged_in_the_order_of_tasks(streams: StreamStore, r
 
 @pytest.mark.parametrize("max_bytes", [1, 31, 4_096, 1 << 20])
 def test_the_log_is_the_same_in_blocks_of_any_size(streams: StreamStore, max_bytes: int) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     write(stream, 0, {0: [b"x" * 3_000]})
     assert read_log(stream, 0, max_bytes=max_bytes) == read_log(stream, 0)
     assert next(stream.blocks(0, 32, 96, 1 << 20))[1] == read_log(stream, 0)[1][32:96]
@@ -70,12 +70,12 @@ def test_the_log_is_the_same_in_blocks_of_any_size(streams: StreamStore, max_byt
 
 
 def test_recorded_frames_have_the_archives_checksums(streams: StreamStore, node: NodeHandle) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     rows = [bytes([n]) * 5_000 for n in range(200)]
     write(stream, 0, {0: rows[:100]})
     write(stream, 1, {0: rows[100:]})
     (state,) = stream.states()
-    recording = archive_of(embedded(node)).recording(state.recording_id)
+    recording = archive_of(embedded(node)).recording(state.shape.recording_id)
     assert recording is not None
     with SegmentSource(Path(node.archive_dir), recording, 0, state.end) as files:
         found = [value for batch in drain(files, recording) for value in batch.values.to_pylist()]
@@ -83,7 +83,7 @@ def test_recorded_frames_have_the_archives_checksums(streams: StreamStore, node:
 
 
 def test_a_row_of_40_mib_is_a_group_of_chunks(streams: StreamStore, rng: random.Random) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     payload = rng.randbytes(40 << 20)
     write_group(stream, 0, 0, b"small")
     write_group(stream, 1, 0, payload)
@@ -101,7 +101,7 @@ def test_a_row_of_40_mib_is_a_group_of_chunks(streams: StreamStore, rng: random.
 
 
 def test_boundaries_lie_between_messages_and_before_the_committed_end(streams: StreamStore) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     write(stream, 0, {0: [bytes([n]) * 1_000 for n in range(100)]})
     edges = [*(at for at, _ in read_messages(stream, 0)), ends(stream)[0]]
     assert stream.boundary(0, 0, edges[10] + 40, 2**40, None, framed=False).position == edges[10]
@@ -111,7 +111,7 @@ def test_boundaries_lie_between_messages_and_before_the_committed_end(streams: S
 
 
 def test_a_repeated_commit_changes_nothing(streams: StreamStore) -> None:
-    stream = streams.create("a", 2)
+    stream = streams.create(create_request("a", 2))
     refs = stage_rows(stream, 0, [(0, 0, [b"one"]), (1, 1, [b"two"])])
     first = stream.commit(commit_request("w", "r", 0, refs))
     again = stream.commit(commit_request("w", "r", 0, refs))
@@ -125,7 +125,7 @@ def test_a_repeated_commit_changes_nothing(streams: StreamStore) -> None:
 
 
 def test_a_newer_run_fences_the_older_one(streams: StreamStore) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     old = stage_rows(stream, 0, [(0, 0, [b"old"])], run="first")
     assert stream.begin(Transaction("w", "second", 0)).last == -1
     for attempt in (
@@ -141,7 +141,7 @@ def test_a_newer_run_fences_the_older_one(streams: StreamStore) -> None:
 
 
 def test_another_producers_rows_are_refused_and_its_run_does_not_fence_the_writers(streams: StreamStore) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     first = stage_rows(stream, 0, [(0, 0, [b"A0"])], run="a1")
     stream.commit(commit_request("w", "a1", 0, first, producer="A"))
     for refused in (
@@ -169,7 +169,7 @@ def test_another_producers_rows_are_refused_and_its_run_does_not_fence_the_write
 
 
 def test_an_abort_removes_stages_and_keeps_committed_rows(streams: StreamStore) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     refs = stage_rows(stream, 0, [(0, 0, [b"aborted"])])
     stream.abort(Transaction("w", "r", 0))
     assert reserved_bytes(streams) == 0
@@ -182,7 +182,7 @@ def test_an_abort_removes_stages_and_keeps_committed_rows(streams: StreamStore) 
 
 
 def test_stages_that_a_commit_does_not_name_are_removed(streams: StreamStore) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     first, second = stage_rows(stream, 0, [(0, 0, [b"attempt 0"]), (0, 0, [b"attempt 1"])])
     unfinished = stream.open_stage(stage_request("w", "r", 0, 0, 1, "raw"))
     other = stream.open_stage(stage_request("w", "r", 1, 0, 1, "raw"))
@@ -197,7 +197,7 @@ def test_stages_that_a_commit_does_not_name_are_removed(streams: StreamStore) ->
 
 
 def test_a_transaction_without_rows_is_committed(streams: StreamStore) -> None:
-    stream = streams.create("a", 2)
+    stream = streams.create(create_request("a", 2))
     assert not stream.commit_empty(empty_request("w", "r", 3)).repeated
     assert stream.commit_empty(empty_request("w", "r", 3)).repeated
     assert stream.last_committed("w").transaction == 3
@@ -207,7 +207,7 @@ def test_a_transaction_without_rows_is_committed(streams: StreamStore) -> None:
 
 
 def test_a_commit_is_refused_if_a_stage_is_changed_repeated_or_of_another_transaction(streams: StreamStore) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     (ref,) = stage_rows(stream, 0, [(0, 0, [b"x"])])
     with pytest.raises(RefusedError, match="checksum"):
         stream.commit(commit_request("w", "r", 0, [type(ref)(ref.id, ref.rows, ref.bytes, ref.crc ^ 1)]))
@@ -222,7 +222,7 @@ def test_a_commit_is_refused_if_a_stage_is_changed_repeated_or_of_another_transa
 
 
 def test_a_value_longer_than_a_message_is_refused_before_it_is_committed(streams: StreamStore) -> None:
-    stream = streams.create("a", 1, term_bytes=64 << 10)
+    stream = streams.create(create_request("a", 1, segment_bytes=64 << 10))
     with pytest.raises(DataFormatError, match="limit 8192 bytes"):
         write(stream, 0, {0: [b"x" * 8_193]})
     write(stream, 0, {0: [b"x" * 8_192]})
@@ -230,7 +230,7 @@ def test_a_value_longer_than_a_message_is_refused_before_it_is_committed(streams
 
 
 def test_the_schemas_of_two_tasks_are_merged(streams: StreamStore) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     narrow = serialize(pa.schema([pa.field("a", pa.int64())]))
     wide = serialize(pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.string())]))
     refs = []
@@ -258,7 +258,7 @@ def _group(payload: pa.Buffer) -> list[pa.Buffer]:
 def test_a_commit_that_fails_before_the_journal_has_no_effect_and_can_be_repeated(
     streams: StreamStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = streams.create("a", 2)
+    stream = streams.create(create_request("a", 2))
     write(stream, 0, {0: [b"first"], 1: [b"first"]})
     before, identity = ends(stream), identities(stream)
     refs = stage_rows(stream, 1, [(0, 0, [b"second"] * 100), (1, 1, [b"second"])])
@@ -283,7 +283,7 @@ def test_a_commit_that_fails_before_the_journal_has_no_effect_and_can_be_repeate
 def test_a_run_that_is_fenced_during_its_commit_is_refused(
     streams: StreamStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     refs = stage_rows(stream, 0, [(0, 0, [b"old"])], run="first")
     publish = stream._recordings.publish
 
@@ -302,7 +302,7 @@ def test_a_run_that_is_fenced_during_its_commit_is_refused(
 
 
 def test_the_wait_for_commits_ends_with_a_commit(streams: StreamStore) -> None:
-    stream = streams.create("a", 2)
+    stream = streams.create(create_request("a", 2))
     refs = stage_rows(stream, 0, [(1, 0, [b"x"])])
     waiting = stream.when_beyond([0, 0])
     assert not waiting.done()
@@ -313,7 +313,7 @@ def test_the_wait_for_commits_ends_with_a_commit(streams: StreamStore) -> None:
 
 
 def test_writers_commit_concurrently_and_readers_see_complete_transactions(streams: StreamStore) -> None:
-    stream = streams.create("a", 2)
+    stream = streams.create(create_request("a", 2))
     writers, transactions = 4, 12
     errors: list[BaseException] = []
     seen: list[tuple[int, int]] = []
@@ -355,7 +355,7 @@ def test_writers_commit_concurrently_and_readers_see_complete_transactions(strea
 
 
 def test_a_writer_and_a_waiting_reader_of_a_deleted_stream_get_an_error(streams: StreamStore) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     write(stream, 0, {0: [b"x"] * 100})
     errors: list[BaseException] = []
 

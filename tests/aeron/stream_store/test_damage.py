@@ -16,7 +16,9 @@ from aeron_spark.streams import archive_mark
 from aeron_spark.streams.journal import RECORD_END, RECORD_HEAD, read_entries
 from aeron_spark.streams.model import StreamNotOpened, StreamReadOnly, StreamRecovery
 from aeron_spark.streams.store import DAMAGED, OK, READ_ONLY, StreamStore
+from aeron_spark.streams.store_parts import StoreParts
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, read_values, remove_marks, write
+from tests.stream_requests import create_request
 
 
 class Facts:
@@ -48,14 +50,14 @@ def remove_records(path: Path, count: int) -> None:
 
 def test_a_damaged_journal_is_reported_and_other_streams_are_served(node: NodeHandle, tmp_path: Path) -> None:
     """Regression: the stream was missing in every list, and the server did not log the damage."""
-    with StreamStore(tmp_path / "s", embedded(node), SETTINGS) as store:
+    with StreamStore(tmp_path / "s", StoreParts(embedded(node), SETTINGS)) as store:
         for name in ("damaged", "intact"):
-            write(store.create(name, 1), 0, {0: [b"row"]})
+            write(store.create(create_request(name, 1)), 0, {0: [b"row"]})
     path = journal_path(tmp_path / "s", "damaged")
     intact_bytes = path.read_bytes()
     path.write_bytes(intact_bytes[:40] + bytes([intact_bytes[40] ^ 0xFF]) + intact_bytes[41:])
     facts = Facts()
-    store = StreamStore(tmp_path / "s", embedded(node), SETTINGS, facts=facts.bus)
+    store = StreamStore(tmp_path / "s", StoreParts(embedded(node), SETTINGS, facts=facts.bus))
     with store:
         assert [one.definition.name for one in store.all()] == ["intact"]
         state, problem = store.condition("damaged")
@@ -80,22 +82,22 @@ def test_rows_without_journal_records_are_truncated_reported_and_refused_to_thei
 
     Positions in the truncated range are refused.
     """
-    with StreamStore(tmp_path / "s", embedded(node), SETTINGS) as store:
-        stream = store.create("x", 2)
+    with StreamStore(tmp_path / "s", StoreParts(embedded(node), SETTINGS)) as store:
+        stream = store.create(create_request("x", 2))
         write(stream, 0, {0: [b"a"], 1: [b"a"]})
         committed_ends = ends(stream)
         write(stream, 1, {0: [b"b"]})
         write(stream, 2, {0: [b"c"]})
         lost = stream.states()[0]
     remove_records(journal_path(tmp_path / "s", "x"), 2)
-    with StreamStore(tmp_path / "s", embedded(node), SETTINGS) as store:
+    with StreamStore(tmp_path / "s", StoreParts(embedded(node), SETTINGS)) as store:
         state, problem = store.condition("x")
         assert state == DAMAGED
         assert "the journal has 1 transactions and epoch" in problem
         assert "the archive has at least 3 transactions and epoch" in problem
     remove_marks(node.archive_dir)
     facts = Facts()
-    store = StreamStore(tmp_path / "s", embedded(node), SETTINGS, facts=facts.bus)
+    store = StreamStore(tmp_path / "s", StoreParts(embedded(node), SETTINGS, facts=facts.bus))
     with store:
         stream = store.get("x")
         assert ends(stream) == committed_ends
@@ -119,21 +121,21 @@ def test_a_journal_of_an_older_copy_is_refused_and_no_recording_is_truncated(nod
     """Regression: restoring the journal alone, as its remedy said, truncated acknowledged rows."""
     path, marks = journal_path(tmp_path / "s", "x"), Path(node.archive_dir) / archive_mark.FOLDER
     marks_of_others = set(marks.glob("*"))  # of streams that earlier tests have left in the archive
-    with StreamStore(tmp_path / "s", embedded(node), SETTINGS) as store:
-        write(store.create("x", 1), 0, {0: [b"a"]})
+    with StreamStore(tmp_path / "s", StoreParts(embedded(node), SETTINGS)) as store:
+        write(store.create(create_request("x", 1)), 0, {0: [b"a"]})
     assert set(marks.glob("*")) > marks_of_others
     copy = path.read_bytes()
-    with StreamStore(tmp_path / "s", embedded(node), SETTINGS) as store:
+    with StreamStore(tmp_path / "s", StoreParts(embedded(node), SETTINGS)) as store:
         write(store.get("x"), 1, {0: [b"b"]})
     intact_bytes = path.read_bytes()
     path.write_bytes(copy)
-    with StreamStore(tmp_path / "s", embedded(node), SETTINGS) as store:
+    with StreamStore(tmp_path / "s", StoreParts(embedded(node), SETTINGS)) as store:
         state, problem = store.condition("x")
         assert state == DAMAGED
         assert "the journal of stream 'x' is older than its archive" in problem
         assert "copies of one time" in problem
     path.write_bytes(intact_bytes)
-    with StreamStore(tmp_path / "s", embedded(node), SETTINGS) as store:
+    with StreamStore(tmp_path / "s", StoreParts(embedded(node), SETTINGS)) as store:
         assert store.condition("x") == (OK, "")
         assert read_values(store.get("x"), 0) == [b"a", b"b"]
     delete_streams(store, node)
@@ -143,11 +145,11 @@ def test_a_journal_of_an_older_copy_is_refused_and_no_recording_is_truncated(nod
 def test_damage_that_a_commit_finds_is_reported_once(node: NodeHandle, tmp_path: Path) -> None:
     """Regression: each commit failed, but the state of the stream was still "ok"."""
     facts = Facts()
-    with StreamStore(tmp_path / "s", embedded(node), SETTINGS, facts=facts.bus) as store:
-        stream = store.create("x", 1)
+    with StreamStore(tmp_path / "s", StoreParts(embedded(node), SETTINGS, facts=facts.bus)) as store:
+        stream = store.create(create_request("x", 1))
         write(stream, 0, {0: [b"a"]})
         stream.release_slots()  # closes the publication, so the next commit checks the recording
-        (recording,) = (state.recording_id for state in stream.states())
+        (recording,) = (state.shape.recording_id for state in stream.states())
         archive_of(embedded(node)).truncate(recording, 0)
         for _ in range(2):
             with pytest.raises(DataLossError):
@@ -161,13 +163,13 @@ def test_damage_that_a_commit_finds_is_reported_once(node: NodeHandle, tmp_path:
 
 def test_an_incomplete_journal_record_is_removed_and_reported(node: NodeHandle, tmp_path: Path) -> None:
     """Regression: the server did not log that it removed the record."""
-    with StreamStore(tmp_path / "s", embedded(node), SETTINGS) as store:
-        write(store.create("x", 1), 0, {0: [b"a"]})
+    with StreamStore(tmp_path / "s", StoreParts(embedded(node), SETTINGS)) as store:
+        write(store.create(create_request("x", 1)), 0, {0: [b"a"]})
     path = journal_path(tmp_path / "s", "x")
     with path.open("ab") as file:
         file.write(b"\x07")
     facts = Facts()
-    store = StreamStore(tmp_path / "s", embedded(node), SETTINGS, facts=facts.bus)
+    store = StreamStore(tmp_path / "s", StoreParts(embedded(node), SETTINGS, facts=facts.bus))
     with store:
         assert read_values(store.get("x"), 0) == [b"a"]
     assert [(one.stream, one.torn_bytes, one.truncated) for one in facts.recoveries] == [("x", 1, {})]
@@ -179,9 +181,11 @@ def test_each_opening_that_changes_a_stream_begins_an_epoch(node: NodeHandle, tm
     found: list[Epochs] = []
     for opening, random in enumerate((5, 6, 5, 7)):
         with StreamStore(
-            tmp_path / "s", embedded(node), SETTINGS, wall=lambda: 1_700_000_000 * 10**9, random=lambda _, r=random: r
+            tmp_path / "s",
+            StoreParts(embedded(node), SETTINGS, wall=lambda: 1_700_000_000 * 10**9),
+            random=lambda _, r=random: r,
         ) as store:
-            stream = store.create("x", 1) if not opening else store.get("x")
+            stream = store.create(create_request("x", 1)) if not opening else store.get("x")
             if opening != 2:  # an opening without changes begins no epoch
                 write(stream, opening, {0: [b"row"]})
             found.append(stream.states()[0].epochs)

@@ -18,11 +18,12 @@ from aeron_spark.streams import store
 from aeron_spark.streams import store as stores
 from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.store import StreamStore
+from aeron_spark.streams.store_parts import StoreParts
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.stream_requests import Transaction
 from tests.aeron.stream_store.rows import SETTINGS, ends, identities, read_values, stage_rows, write
 from tests.aeron.streams import own_node
-from tests.stream_requests import commit_request
+from tests.stream_requests import commit_request, create_request
 
 TERM = SEGMENT = 64 << 10
 LONGEST_PAYLOAD = 8_192 - 32  # bytes in the longest frame
@@ -54,7 +55,7 @@ def publish_uncommitted(stream: Stream, rows: list[bytes]) -> None:
 def test_uncommitted_bytes_are_truncated_at_any_position(
     streams: StreamStore, node: NodeHandle, before: list[bytes], uncommitted: list[bytes], restart: bool
 ) -> None:
-    stream = streams.create("a", 1, term_bytes=TERM)
+    stream = streams.create(create_request("a", 1, segment_bytes=TERM))
     if before:
         write(stream, 0, {0: before})
     end, identity = ends(stream), identities(stream)
@@ -64,7 +65,7 @@ def test_uncommitted_bytes_are_truncated_at_any_position(
         stream.release_slots()
     if restart:
         streams.close()
-        streams = StreamStore(streams.folder, embedded(node), SETTINGS)
+        streams = StreamStore(streams.folder, StoreParts(embedded(node), SETTINGS))
         stream = streams.get("a")
     try:
         assert ends(stream) == end
@@ -79,7 +80,7 @@ def test_uncommitted_bytes_are_truncated_at_any_position(
 def test_all_rows_can_be_purged_if_the_end_is_the_end_of_a_segment(
     streams: StreamStore, node: NodeHandle, extended: bool
 ) -> None:
-    stream = streams.create("a", 1, term_bytes=TERM)
+    stream = streams.create(create_request("a", 1, segment_bytes=TERM))
     write(stream, 0, {0: FULL_TERM * 2})
     assert ends(stream) == [2 * SEGMENT]
     if extended:
@@ -91,7 +92,7 @@ def test_all_rows_can_be_purged_if_the_end_is_the_end_of_a_segment(
     write(stream, 1, {0: [b"after"]})
     assert read_values(stream, 0) == [b"after"]
     streams.close()
-    with StreamStore(streams.folder, embedded(node), SETTINGS) as reopened:
+    with StreamStore(streams.folder, StoreParts(embedded(node), SETTINGS)) as reopened:
         assert read_values(reopened.get("a"), 0) == [b"after"]
         write(reopened.get("a"), 2, {0: FULL_TERM * 2})
         assert read_values(reopened.get("a"), 0) == [b"after", *FULL_TERM, *FULL_TERM]
@@ -101,7 +102,7 @@ def test_a_start_removes_streams_that_were_not_completely_created_or_deleted(
     streams: StreamStore, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {recording.id for recording in archive_of(embedded(node)).recordings()}
-    write(streams.create("deleted", 2, term_bytes=TERM), 0, {0: [b"x"], 1: [b"x"]})
+    write(streams.create(create_request("deleted", 2, segment_bytes=TERM)), 0, {0: [b"x"], 1: [b"x"]})
 
     def fail(*_: object) -> None:
         raise TransportError("no")
@@ -110,12 +111,12 @@ def test_a_start_removes_streams_that_were_not_completely_created_or_deleted(
         patched.setattr(store, "delete_recording", fail)
         patched.setattr(stores, "create_ledger", fail)
         with pytest.raises(TransportError):
-            streams.create("made", 2, term_bytes=TERM)
+            streams.create(create_request("made", 2, segment_bytes=TERM))
         streams.delete("deleted")
         streams.close()
     assert len(list(streams.folder.iterdir())) == 3
     (streams.folder / ".creating-0-early").mkdir()  # a creation that ended before its definition was written
-    with StreamStore(streams.folder, embedded(node), SETTINGS) as reopened:
+    with StreamStore(streams.folder, StoreParts(embedded(node), SETTINGS)) as reopened:
         assert reopened.all() == []
         assert [path.name for path in reopened.folder.iterdir()] == ["lock"]
         assert {recording.id for recording in archive_of(embedded(node)).recordings()} == before
@@ -124,7 +125,7 @@ def test_a_start_removes_streams_that_were_not_completely_created_or_deleted(
 def test_housekeeping_opens_a_stream_after_a_temporary_failure(
     streams: StreamStore, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(streams.create("a", 1, term_bytes=TERM), 0, {0: [b"x"]})
+    write(streams.create(create_request("a", 1, segment_bytes=TERM)), 0, {0: [b"x"]})
     streams.close()
 
     def fail(*_: object) -> None:
@@ -132,7 +133,7 @@ def test_housekeeping_opens_a_stream_after_a_temporary_failure(
 
     with monkeypatch.context() as patched:
         patched.setattr(Recordings, "recover", fail)
-        reopened = StreamStore(streams.folder, embedded(node), SETTINGS)
+        reopened = StreamStore(streams.folder, StoreParts(embedded(node), SETTINGS))
     with reopened:
         with pytest.raises(ConnectError, match="does not answer"):
             reopened.get("a")
@@ -141,11 +142,11 @@ def test_housekeeping_opens_a_stream_after_a_temporary_failure(
 
 
 def test_a_replayed_recording_is_truncated_after_the_replay(streams: StreamStore, node: NodeHandle) -> None:
-    stream = streams.create("a", 1, term_bytes=TERM)
+    stream = streams.create(create_request("a", 1, segment_bytes=TERM))
     write(stream, 0, {0: FULL_TERM * 2})
     publish_uncommitted(stream, FULL_TERM)
     archive = archive_of(embedded(node))
-    recording = archive.recording(stream.states()[0].recording_id)
+    recording = archive.recording(stream.states()[0].shape.recording_id)
     assert recording is not None
     with replay(archive, recording, 0, 3 * SEGMENT, timeout=10), pytest.raises(AeronSparkError) as failed:
         write(stream, 1, {0: [b"after"]})
@@ -156,15 +157,15 @@ def test_a_replayed_recording_is_truncated_after_the_replay(streams: StreamStore
 
 def test_an_archive_without_local_files_is_refused(streams: StreamStore, node: NodeHandle, tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="its own node"):
-        StreamStore(tmp_path / "other", replace(embedded(node), archive_dir=""), SETTINGS)
+        StreamStore(tmp_path / "other", StoreParts(replace(embedded(node), archive_dir=""), SETTINGS))
 
 
 def test_segments_are_counted_from_position_0_after_a_purge(streams: StreamStore, node: NodeHandle) -> None:
-    stream = streams.create("a", 1, term_bytes=TERM)
+    stream = streams.create(create_request("a", 1, segment_bytes=TERM))
     for transaction in range(2):
         write(stream, transaction, {0: FULL_TERM * 2})
     stream.purge(before_position=2 * SEGMENT + 5)
-    recording = archive_of(embedded(node)).recording(stream.states()[0].recording_id)
+    recording = archive_of(embedded(node)).recording(stream.states()[0].shape.recording_id)
     assert recording is not None
     assert recording.start_position == 2 * SEGMENT
     found = segment_at(Path(node.archive_dir), recording, 3 * SEGMENT + 7)
@@ -176,7 +177,7 @@ def test_segments_are_counted_from_position_0_after_a_purge(streams: StreamStore
 def test_a_receiver_skips_padding_that_is_longer_than_a_frame(
     streams: StreamStore, node: NodeHandle, max_bytes: int
 ) -> None:
-    stream = streams.create("a", 1, term_bytes=4 << 20)
+    stream = streams.create(create_request("a", 1, segment_bytes=4 << 20))
     rows = [bytes([n]) * (350 << 10) for n in range(25)]  # a term holds eleven of them, and 256 KiB of padding
     write(stream, 0, {0: rows})
     recording = archive_of(embedded(node)).recording(identities(stream)[0][0])
@@ -187,7 +188,7 @@ def test_a_receiver_skips_padding_that_is_longer_than_a_frame(
 
 
 def test_blocks_can_be_read_into_memory_of_the_caller(streams: StreamStore) -> None:
-    stream = streams.create("a", 1, term_bytes=TERM)
+    stream = streams.create(create_request("a", 1, segment_bytes=TERM))
     write(stream, 0, {0: FULL_TERM * 3})
     memory = memoryview(bytearray(10_000))
     copied = b"".join(bytes(data) for _, data in stream.blocks(0, 0, ends(stream)[0], len(memory), memory))

@@ -13,7 +13,7 @@ from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.bulk_messages import BulkMessage, BulkMessageKind
 from aeron_spark.wire.staged_items import encode_values_item
 from tests.aeron.stream_store.rows import ends, read_values, write
-from tests.stream_requests import commit_request, stage_request
+from tests.stream_requests import commit_request, create_request, stage_request
 
 ROW = b"r" * 1_000
 MIB = 1 << 20
@@ -25,7 +25,7 @@ def encode_item(rows: int) -> bytes:
 
 @pytest.fixture
 def stream(streams: StreamStore) -> Stream:
-    return streams.create("a", 2)
+    return streams.create(create_request("a", 2))
 
 
 @pytest.fixture

@@ -14,12 +14,13 @@ from aeron_spark.errors import DataLossError, TransportError
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams.space import EMPTY_S
 from aeron_spark.streams.store import StreamStore
+from aeron_spark.streams.store_parts import StoreParts
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, read_values, stage_rows, write
 from tests.aeron.stream_store.test_retention import TERM, Clock, clock, segment_files
 from tests.aeron.streams import TIMEOUT_S, own_node
-from tests.stream_requests import commit_request
+from tests.stream_requests import commit_request, create_request
 
 __all__ = ["clock"]
 
@@ -36,7 +37,9 @@ def node(run_name: str) -> Iterator[NodeHandle]:
 @pytest.fixture
 def streams(node: NodeHandle, tmp_path: Path, clock: Clock) -> Iterator[StreamStore]:
     """A store that uses the clock of the test."""
-    with StreamStore(tmp_path / "streams", embedded(node), SETTINGS, clock=clock, wall=clock.wall_ns) as store:
+    with StreamStore(
+        tmp_path / "streams", StoreParts(embedded(node), SETTINGS, clock=clock, wall=clock.wall_ns)
+    ) as store:
         yield store
     delete_streams(store, node)
 
@@ -48,25 +51,28 @@ def recordings_of(node: NodeHandle, stream: Stream) -> set[int]:
 
 
 def assigned(stream: Stream) -> set[int]:
-    return {state.recording_id for state in stream.states()}
+    return {state.shape.recording_id for state in stream.states()}
 
 
 def test_a_purge_of_all_rows_frees_all_files_and_positions_go_on(
     streams: StreamStore, clock: Clock, node: NodeHandle
 ) -> None:
-    stream = streams.create("a", 2, term_bytes=TERM)
+    stream = streams.create(create_request("a", 2, segment_bytes=TERM))
     write(stream, 0, {0: VALUES, 1: [b"kept"]})
     (before, other) = stream.states()
     assert before.end % TERM > 0  # the new recording begins inside of a term
     (report, _) = stream.purge(before_position=before.end)
     assert (report.start, report.freed_bytes, report.held) == (before.end, before.end, ())
     (now, same) = stream.states()
-    assert (now.start, now.end, now.start_position) == (before.end,) * 3
-    assert now.recording_id != before.recording_id
-    assert replace(now, recording_id=0, start=0, start_position=0) == replace(before, recording_id=0, session_id=0)
-    assert same.recording_id != other.recording_id  # its one row was purged, too
-    wait_for(lambda: not segment_files(node, [before.recording_id]), TIMEOUT_S, "the old files to be deleted")
-    assert sum(path.stat().st_blocks for path in segment_files(node, [now.recording_id])) == 0
+    assert (now.start, now.end, now.recording.start) == (before.end,) * 3
+    old, new = before.shape, now.shape
+    assert new.recording_id != old.recording_id
+    assert replace(new, recording_id=0, fingerprint="") == replace(old, recording_id=0, fingerprint="")
+    assert (now.recording.identity, now.session_id) == (before.recording.identity, 0)
+    assert (now.epochs, now.checked_from) == (before.epochs, before.checked_from)
+    assert same.shape.recording_id != other.shape.recording_id  # its one row was purged, too
+    wait_for(lambda: not segment_files(node, [old.recording_id]), TIMEOUT_S, "the old files to be deleted")
+    assert sum(path.stat().st_blocks for path in segment_files(node, [new.recording_id])) == 0
     for transaction in (1, 2):
         write(stream, transaction, {0: [b"%d" % transaction, *VALUES]})
     assert read_values(stream, 0) == [b"1", *VALUES, b"2", *VALUES]
@@ -79,7 +85,7 @@ def test_a_purge_of_all_rows_frees_all_files_and_positions_go_on(
 def test_uncommitted_rows_of_a_new_recording_are_truncated(
     streams: StreamStore, clock: Clock, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = streams.create("a", 1, term_bytes=TERM)
+    stream = streams.create(create_request("a", 1, segment_bytes=TERM))
     write(stream, 0, {0: VALUES})
     stream.purge(before_position=1 << 40)
     before = ends(stream)
@@ -97,7 +103,7 @@ def test_uncommitted_rows_of_a_new_recording_are_truncated(
     write(stream, 3, {0: [b"y"]})
     assert read_values(stream, 0) == [b"y"]
     streams.close()
-    with StreamStore(streams.folder, embedded(node), SETTINGS) as reopened:
+    with StreamStore(streams.folder, StoreParts(embedded(node), SETTINGS)) as reopened:
         assert read_values(reopened.get("a"), 0) == [b"y"]
         write(reopened.get("a"), 4, {0: VALUES})
         assert read_values(reopened.get("a"), 0) == [b"y", *VALUES]
@@ -106,7 +112,7 @@ def test_uncommitted_rows_of_a_new_recording_are_truncated(
 def test_a_silent_stream_with_a_retention_holds_nothing_within_a_minute(
     streams: StreamStore, clock: Clock, node: NodeHandle
 ) -> None:
-    stream = streams.create("a", 2, term_bytes=TERM, retention_seconds=60)
+    stream = streams.create(create_request("a", 2, segment_bytes=TERM, retention_seconds=60))
     write(stream, 0, {0: VALUES, 1: VALUES})
     first = assigned(stream)
     clock.now += 61
@@ -125,7 +131,10 @@ def test_a_silent_stream_with_a_retention_holds_nothing_within_a_minute(
 
 
 def test_new_recordings_take_the_slots_of_idle_streams(streams: StreamStore, clock: Clock) -> None:
-    stream, other = streams.create("a", 1, term_bytes=TERM), streams.create("b", 3, term_bytes=TERM)
+    stream, other = (
+        streams.create(create_request("a", 1, segment_bytes=TERM)),
+        streams.create(create_request("b", 3, segment_bytes=TERM)),
+    )
     write(stream, 0, {0: VALUES})
     write(other, 0, {0: VALUES, 1: VALUES, 2: VALUES})  # all slots are in use
     before = assigned(stream)
@@ -149,7 +158,7 @@ class Crash(BaseException):
 def test_a_recording_that_the_journal_did_not_take_is_deleted(
     streams: StreamStore, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = streams.create("a", 1, term_bytes=TERM)
+    stream = streams.create(create_request("a", 1, segment_bytes=TERM))
     write(stream, 0, {0: VALUES})
     before = assigned(stream)
     append = stream._journal._journal.append
@@ -174,7 +183,7 @@ def test_a_recording_that_the_journal_did_not_take_is_deleted(
 def test_a_crash_in_the_middle_leaves_one_recording(
     streams: StreamStore, node: NodeHandle, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    stream = streams.create("a", 1, term_bytes=TERM)
+    stream = streams.create(create_request("a", 1, segment_bytes=TERM))
     write(stream, 0, {0: VALUES})
     before = stream.states()[0]
 
@@ -190,13 +199,13 @@ def test_a_crash_in_the_middle_leaves_one_recording(
             stream.purge(before_position=1 << 40)
     assert len(recordings_of(node, stream)) == 2
     streams.close()
-    with StreamStore(streams.folder, embedded(node), SETTINGS) as reopened:
+    with StreamStore(streams.folder, StoreParts(embedded(node), SETTINGS)) as reopened:
         stream = reopened.get("a")
         now = stream.states()[0]
-        assert (now.recording_id == before.recording_id) == (step == "before the journal")
-        assert (now.start, now.end, now.fingerprint) == (before.end, before.end, before.fingerprint)
+        assert (now.shape.recording_id == before.shape.recording_id) == (step == "before the journal")
+        assert (now.start, now.end, now.recording.identity) == (before.end, before.end, before.recording.identity)
         assert reopened.tick() == []
-        assert recordings_of(node, stream) == {now.recording_id}
+        assert recordings_of(node, stream) == {now.shape.recording_id}
         write(stream, 1, {0: [b"y"]})
         assert read_values(stream, 0) == [b"y"]
 

@@ -15,6 +15,7 @@ from aeron_spark.streams.partition import Partition
 from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.stages import Stage
 from aeron_spark.streams.store import StreamStore
+from aeron_spark.streams.store_parts import StoreParts
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.staged_items import ITEM
 from aeron_spark.wire.stream_requests import StagedPart, Transaction
@@ -28,7 +29,7 @@ from tests.aeron.stream_store.rows import (
     stage_rows,
     write,
 )
-from tests.stream_requests import commit_request, stage_request
+from tests.stream_requests import commit_request, create_request, stage_request
 
 FIRST_ROWS = [bytes([n]) * 9_000 for n in range(100)]
 SECOND_ROWS = [bytes([n]) * 1_000 for n in range(100, 200)]
@@ -86,7 +87,7 @@ def recorded_position(node: NodeHandle, stream: Stream, partition: int = 0) -> i
 def test_a_commit_publishes_only_rows_that_were_not_published_ahead(
     streams: StreamStore, node: NodeHandle, published_rows: list[int]
 ) -> None:
-    stream = streams.create("a", 2)
+    stream = streams.create(create_request("a", 2))
     stage = open_filled_stage(stream, FIRST_ROWS)
     assert stream.publish_ahead(stage) == stage.bytes
     assert published_rows == [100]
@@ -106,7 +107,7 @@ def test_a_commit_publishes_only_rows_that_were_not_published_ahead(
 
 
 def test_only_complete_items_are_published_ahead(streams: StreamStore, published_rows: list[int]) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     source = open_filled_stage(stream, FIRST_ROWS, SECOND_ROWS, partition=0, writer="source")
     data = source.path.read_bytes()[source.begin :]
     source.discard()
@@ -124,7 +125,7 @@ def test_only_complete_items_are_published_ahead(streams: StreamStore, published
 def test_after_another_commit_a_stage_published_ahead_is_published_again(
     streams: StreamStore, published_rows: list[int]
 ) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     stage = open_filled_stage(stream, FIRST_ROWS)
     stream.publish_ahead(stage)
     write(stream, 1, {0: OTHER_ROWS}, writer="x")
@@ -135,7 +136,7 @@ def test_after_another_commit_a_stage_published_ahead_is_published_again(
 
 
 def test_bytes_published_ahead_by_a_failed_attempt_are_truncated(streams: StreamStore) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     failed = open_filled_stage(stream, FIRST_ROWS)
     stream.publish_ahead(failed)
     successful = open_filled_stage(stream, SECOND_ROWS)
@@ -145,7 +146,7 @@ def test_bytes_published_ahead_by_a_failed_attempt_are_truncated(streams: Stream
 
 
 def test_rows_are_in_the_order_of_tasks_if_a_later_task_was_published_first(streams: StreamStore) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     second = open_filled_stage(stream, SECOND_ROWS, task=1)
     stream.publish_ahead(second)
     first = open_filled_stage(stream, FIRST_ROWS, task=0)
@@ -154,7 +155,7 @@ def test_rows_are_in_the_order_of_tasks_if_a_later_task_was_published_first(stre
 
 
 def test_only_the_stage_of_the_first_task_was_published_ahead(streams: StreamStore, published_rows: list[int]) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     first = open_filled_stage(stream, FIRST_ROWS, task=0)
     stream.publish_ahead(first)
     (second,) = stage_rows(stream, 1, [(0, 1, SECOND_ROWS)])
@@ -167,7 +168,7 @@ def test_only_the_stage_of_the_first_task_was_published_ahead(streams: StreamSto
 def test_a_removed_stage_releases_its_space_and_its_published_bytes(
     streams: StreamStore, node: NodeHandle, removal: str
 ) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     write(stream, 0, {0: OTHER_ROWS})
     (end,) = ends(stream)
     stage = open_filled_stage(stream, FIRST_ROWS)
@@ -191,7 +192,7 @@ def test_a_removed_stage_releases_its_space_and_its_published_bytes(
 def test_housekeeping_keeps_bytes_of_existing_and_committed_stages(
     streams: StreamStore, truncations: list[int]
 ) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     stage = open_filled_stage(stream, FIRST_ROWS)
     stream.publish_ahead(stage)
     truncations.clear()
@@ -204,12 +205,12 @@ def test_housekeeping_keeps_bytes_of_existing_and_committed_stages(
 
 
 def test_a_restart_truncates_bytes_published_ahead(streams: StreamStore, node: NodeHandle) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     write(stream, 0, {0: OTHER_ROWS})
     (end,) = ends(stream)
     stream.publish_ahead(open_filled_stage(stream, FIRST_ROWS))
     streams.close()
-    with StreamStore(streams.folder, embedded(node), SETTINGS) as reopened:
+    with StreamStore(streams.folder, StoreParts(embedded(node), SETTINGS)) as reopened:
         stream = reopened.get("a")
         assert (ends(stream), read_values(stream, 0)) == ([end], OTHER_ROWS)
         write(stream, 2, {0: SECOND_ROWS})
@@ -217,7 +218,7 @@ def test_a_restart_truncates_bytes_published_ahead(streams: StreamStore, node: N
 
 
 def test_an_invalid_item_is_reported_when_the_stage_is_finished(streams: StreamStore) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     stage = open_filled_stage(stream, FIRST_ROWS)
     stage.append(ITEM.pack(9, 1, 8) + bytes(8), stage.used_at)
     with pytest.raises(DataFormatError, match="its kind is 9"):
@@ -229,7 +230,7 @@ def test_an_invalid_item_is_reported_when_the_stage_is_finished(streams: StreamS
 
 
 def test_a_failed_commit_publishes_the_whole_stage_again(streams: StreamStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     stage = open_filled_stage(stream, FIRST_ROWS)
     stream.publish_ahead(stage)
     ref = stage.finish()
@@ -247,7 +248,7 @@ def test_a_failed_commit_publishes_the_whole_stage_again(streams: StreamStore, m
 
 
 def test_publishing_ahead_does_not_wait_for_a_commit(streams: StreamStore) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     stage = open_filled_stage(stream, FIRST_ROWS)
     found: list[int] = []
     with stream._lock_writing():  # a commit is under way

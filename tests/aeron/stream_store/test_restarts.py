@@ -22,6 +22,7 @@ from aeron_spark.facts import Bus
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams.model import RecordingStopped
 from aeron_spark.streams.store import StreamStore
+from aeron_spark.streams.store_parts import StoreParts
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from aeron_spark.wire.stream_requests import Transaction
@@ -29,7 +30,7 @@ from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, identi
 from tests.aeron.streams import TIMEOUT_S, open_stream
 from tests.nodes import kill_node
 from tests.programs import start_python
-from tests.stream_requests import commit_request, stage_request
+from tests.stream_requests import commit_request, create_request, stage_request
 
 RESTARTS: Final = 20
 
@@ -41,6 +42,7 @@ from aeron_spark import node
 from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.streams import journal
 from aeron_spark.streams.store import StreamStore
+from aeron_spark.streams.store_parts import StoreParts
 from tests.aeron.stream_store.rows import SETTINGS, write
 
 aeron_dir, folder, point = sys.argv[1:]
@@ -62,7 +64,7 @@ def append_or_die(self, payload):
         kill_self()
 journal.Journal.append = append_or_die
 
-with node.ensure(aeron_dir) as handle, StreamStore(Path(folder), embedded(handle), SETTINGS) as streams:
+with node.ensure(aeron_dir) as handle, StreamStore(Path(folder), StoreParts(embedded(handle), SETTINGS)) as streams:
     stream = streams.get("a")
     print("ready", flush=True)
     transaction = stream.last_committed("w").transaction
@@ -87,12 +89,12 @@ def rows_of_both_partitions(transaction: int) -> dict[int, list[bytes]]:
 
 
 def test_restarts_never_change_committed_positions(streams: StreamStore, node: NodeHandle, rng: random.Random) -> None:
-    stream = streams.create("a", 2)
+    stream = streams.create(create_request("a", 2))
     identity, transaction, before = identities(stream), 0, ends(stream)
     committed_at: list[tuple[list[int], list[bytes]]] = []
     streams.close()
     for restart in range(RESTARTS):
-        with StreamStore(streams.folder, embedded(node), SETTINGS) as store:
+        with StreamStore(streams.folder, StoreParts(embedded(node), SETTINGS)) as store:
             stream = store.get("a")
             assert identities(stream) == identity
             assert ends(stream) == before
@@ -108,11 +110,11 @@ def test_restarts_never_change_committed_positions(streams: StreamStore, node: N
             if restart % 2:
                 stages = {0: [stream._stages.take(ref, 0.0) for ref in refs]}
                 stream._recordings.publish(stages, stream._ledger.ends)
-    with StreamStore(streams.folder, embedded(node), SETTINGS) as store:
+    with StreamStore(streams.folder, StoreParts(embedded(node), SETTINGS)) as store:
         check_transactions(store.get("a"), transaction - 1)
         for state in store.get("a").states():
             # The archive has ended its subscriptions for publications of earlier servers.
-            assert len(archive_of(embedded(node)).recorded_channels(state.stream_id)) <= 1
+            assert len(archive_of(embedded(node)).recorded_channels(state.shape.stream_id)) <= 1
         for position, rows in committed_at:
             log = b"".join(data for _, data in store.get("a").blocks(0, 0, position[0], 1 << 20))
             assert len(log) == position[0]
@@ -124,7 +126,7 @@ def test_restarts_never_change_committed_positions(streams: StreamStore, node: N
 def test_a_transaction_of_a_writer_killed_in_a_commit_is_complete_or_absent(
     streams: StreamStore, node: NodeHandle, point: str, is_committed: bool
 ) -> None:
-    stream = streams.create("a", 2)
+    stream = streams.create(create_request("a", 2))
     identity = identities(stream)
     streams.close()
     for iteration in range(2):
@@ -133,7 +135,7 @@ def test_a_transaction_of_a_writer_killed_in_a_commit_is_complete_or_absent(
         assert program.returncode == -signal.SIGKILL, output
         acknowledged = [int(word) for word in output.split() if word != "ready"]
         # The media driver still has the old publication: the next server must not wait for it or continue it.
-        with StreamStore(streams.folder, embedded(node), SETTINGS) as store:
+        with StreamStore(streams.folder, StoreParts(embedded(node), SETTINGS)) as store:
             stream, killed = store.get("a"), 4 * iteration + 3
             assert acknowledged == [*range(4 * iteration, killed)]
             assert identities(stream) == identity
@@ -151,7 +153,7 @@ def test_a_transaction_of_a_writer_killed_in_a_commit_is_complete_or_absent(
 def test_a_writer_killed_at_any_moment_loses_no_acknowledged_transaction(
     streams: StreamStore, node: NodeHandle, rng: random.Random, kills: int
 ) -> None:
-    stream = streams.create("a", 2)
+    stream = streams.create(create_request("a", 2))
     identity = identities(stream)
     streams.close()
     for _ in range(kills):
@@ -162,7 +164,7 @@ def test_a_writer_killed_at_any_moment_loses_no_acknowledged_transaction(
         time.sleep(rng.uniform(0.0, 0.5))
         program.kill()
         output, _ = program.communicate(timeout=TIMEOUT_S)
-        with StreamStore(streams.folder, embedded(node), SETTINGS) as store:
+        with StreamStore(streams.folder, StoreParts(embedded(node), SETTINGS)) as store:
             stream = store.get("a")
             assert identities(stream) == identity
             acknowledged = [int(word) for word in output.split()]
@@ -176,8 +178,8 @@ def test_a_node_killed_between_or_during_commits_loses_no_committed_row(
     own_dir: Path, tmp_path: Path, rng: random.Random, kills: int
 ) -> None:
     handle = nodes.ensure(own_dir)
-    with StreamStore(tmp_path / "streams", embedded(handle), SETTINGS) as store:
-        stream = store.create("a", 2)
+    with StreamStore(tmp_path / "streams", StoreParts(embedded(handle), SETTINGS)) as store:
+        stream = store.create(create_request("a", 2))
         identity, transaction, interrupted_commits = identities(stream), 0, 0
         for iteration in range(kills):
             for _ in range(3):
@@ -201,7 +203,7 @@ def test_a_node_killed_between_or_during_commits_loses_no_committed_row(
             check_transactions_without_bulk_rows(stream, transaction - 1)
         assert interrupted_commits
         end = ends(stream)
-    with StreamStore(tmp_path / "streams", embedded(handle), SETTINGS) as store:
+    with StreamStore(tmp_path / "streams", StoreParts(embedded(handle), SETTINGS)) as store:
         assert (identities(store.get("a")), ends(store.get("a"))) == (identity, end)
         check_transactions_without_bulk_rows(store.get("a"), transaction - 1)
         store.delete("a")
@@ -258,18 +260,18 @@ def check_transactions_without_bulk_rows(stream: Stream, last: int) -> None:
 
 
 def test_a_stream_whose_recording_lost_committed_rows_is_read_only(streams: StreamStore, node: NodeHandle) -> None:
-    short, gone, fine = (streams.create(name, 2) for name in ("short", "gone", "fine"))
+    short, gone, fine = (streams.create(create_request(name, 2)) for name in ("short", "gone", "fine"))
     for stream in (short, gone, fine):
         write(stream, 0, rows_of_both_partitions(0))
         write(stream, 1, rows_of_both_partitions(1))
     truncated, deleted = short.states()[1], gone.states()[0]
     streams.close()
     archive = archive_of(embedded(node))
-    archive.stop_recording_by_id(truncated.recording_id, TIMEOUT_S)
-    archive.truncate(truncated.recording_id, 1_280)
-    archive.stop_recording_by_id(deleted.recording_id, TIMEOUT_S)
-    archive.delete(deleted.recording_id)
-    with StreamStore(streams.folder, embedded(node), SETTINGS) as store:
+    archive.stop_recording_by_id(truncated.shape.recording_id, TIMEOUT_S)
+    archive.truncate(truncated.shape.recording_id, 1_280)
+    archive.stop_recording_by_id(deleted.shape.recording_id, TIMEOUT_S)
+    archive.delete(deleted.shape.recording_id)
+    with StreamStore(streams.folder, StoreParts(embedded(node), SETTINGS)) as store:
         for name, wrong in (
             ("short", r"partition 1 of stream 'short'.*ends at position 1280.*up to position"),
             ("gone", r"partition 0 of stream 'gone'.*is missing.*up to position"),
@@ -295,10 +297,10 @@ def test_a_recording_that_another_program_stopped_is_reported_once_and_extended(
 ) -> None:
     facts, stopped = Bus(), list[RecordingStopped]()
     facts.on(RecordingStopped, stopped.append)
-    with StreamStore(tmp_path / "observed", embedded(node), SETTINGS, facts=facts) as store:
-        stream = store.create("a", 2)
+    with StreamStore(tmp_path / "observed", StoreParts(embedded(node), SETTINGS, facts=facts)) as store:
+        stream = store.create(create_request("a", 2))
         write(stream, 0, rows_of_both_partitions(0))
-        recording_id = stream.states()[0].recording_id
+        recording_id = stream.states()[0].shape.recording_id
         archive_of(embedded(node)).stop_recording_by_id(recording_id, TIMEOUT_S)
         for transaction in (1, 2):
             commit_until_successful(stream, transaction)
@@ -312,7 +314,7 @@ def test_other_recordings_of_the_archive_stay_unchanged(streams: StreamStore, no
     for other in open_stream(node):
         publishing = other.record().publisher()
         publishing.send([b"x"])
-        streams.create("a", 1)
+        streams.create(create_request("a", 1))
         streams.delete("a")
         publishing.send([b"y"])
         assert publishing.descriptor.stop_position is None
@@ -320,13 +322,13 @@ def test_other_recordings_of_the_archive_stay_unchanged(streams: StreamStore, no
 
 def test_the_error_names_a_damaged_journal_and_other_streams_are_served(streams: StreamStore, node: NodeHandle) -> None:
     for name in ("broken", "fine"):
-        write(streams.create(name, 2), 0, rows_of_both_partitions(0))
+        write(streams.create(create_request(name, 2)), 0, rows_of_both_partitions(0))
     streams.close()
     path = streams.folder / "broken" / "journal"
     data = bytearray(path.read_bytes())
     data[40] ^= 1
     path.write_bytes(data)
-    with StreamStore(streams.folder, embedded(node), SETTINGS) as store:
+    with StreamStore(streams.folder, StoreParts(embedded(node), SETTINGS)) as store:
         with pytest.raises(DataLossError, match=str(path)):
             store.get("broken")
         check_transactions(store.get("fine"), 0)

@@ -17,16 +17,16 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.streams import store as leftovers
 from aeron_spark.streams import store as stores
-from aeron_spark.streams.partition import NoRoomToRecord
 from aeron_spark.streams.recordings import SLOT_TIMEOUT_S
 from aeron_spark.streams.store import StreamStore
+from aeron_spark.streams.store_parts import NoRoomToRecord, StoreParts
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from aeron_spark.wire.stream_requests import HeldBytes, PurgedPartition
 from tests.aeron.stream_store import rows
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, identities, read_values, stage_rows, write
 from tests.aeron.streams import TIMEOUT_S, own_node
-from tests.stream_requests import commit_request, stage_request
+from tests.stream_requests import commit_request, create_request, stage_request
 
 NS_PER_S = 1_000_000_000
 TERM = 64 << 10
@@ -62,7 +62,9 @@ def clock() -> Clock:
 def streams(node: NodeHandle, tmp_path: Path, clock: Clock, live: LiveOptions) -> Iterator[StreamStore]:
     """A store that uses the clock of the test."""
     settings = replace(SETTINGS, publication_idle_s=10.0, stage_expiry_s=60.0, options=lambda: live.value)
-    with StreamStore(tmp_path / "streams", embedded(node), settings, clock=clock, wall=clock.wall_ns) as store:
+    with StreamStore(
+        tmp_path / "streams", StoreParts(embedded(node), settings, clock=clock, wall=clock.wall_ns)
+    ) as store:
         yield store
     delete_streams(store, node)
 
@@ -90,13 +92,13 @@ def wait_until_purged(node: NodeHandle, stream: Stream) -> None:
 
 def segment_positions(node: NodeHandle, stream: Stream, partition: int = 0) -> list[int]:
     """Return the positions at which the existing segments of a partition begin."""
-    recording = stream.states()[partition].recording_id
+    recording = stream.states()[partition].shape.recording_id
     found = Path(node.archive_dir).glob(f"{recording}-*.rec")
     return sorted(int(path.stem.rpartition("-")[2]) for path in found)
 
 
 def test_the_position_of_a_time_is_the_start_of_the_next_transaction(streams: StreamStore, clock: Clock) -> None:
-    stream = streams.create("a", 2, term_bytes=TERM)
+    stream = streams.create(create_request("a", 2, segment_bytes=TERM))
     began = clock.wall_ns()
     begins = commit_each_second(stream, clock)
     assert stream.position_at(0) == [0, 0]
@@ -107,7 +109,7 @@ def test_the_position_of_a_time_is_the_start_of_the_next_transaction(streams: St
 
 
 def test_the_lag_of_a_reader_is_the_age_of_its_first_unread_row(streams: StreamStore, clock: Clock) -> None:
-    stream = streams.create("a", 2, term_bytes=TERM)
+    stream = streams.create(create_request("a", 2, segment_bytes=TERM))
     begins = commit_each_second(stream, clock, 3)
     clock.now += 5
     assert stream.lags_ns({0: begins[0]}) == {0: 7 * NS_PER_S}
@@ -128,7 +130,7 @@ def starts(report: list[PurgedPartition]) -> list[int]:
 def test_a_purge_deletes_whole_segments_and_reads_before_it_fail(
     streams: StreamStore, clock: Clock, node: NodeHandle
 ) -> None:
-    stream = streams.create("a", 2, term_bytes=TERM)
+    stream = streams.create(create_request("a", 2, segment_bytes=TERM))
     begins = commit_each_second(stream, clock)
     assert len(segment_positions(node, stream)) > 8
     start = begins[5]
@@ -151,7 +153,7 @@ def test_a_purge_deletes_whole_segments_and_reads_before_it_fail(
 
 
 def test_a_purge_during_a_read_is_a_data_loss(streams: StreamStore, clock: Clock, node: NodeHandle) -> None:
-    stream = streams.create("a", 1, term_bytes=TERM)
+    stream = streams.create(create_request("a", 1, segment_bytes=TERM))
     begins = commit_each_second(stream, clock)
     reading = stream.blocks(0, 0, 2**40, 1 << 12)
     next(reading)
@@ -162,7 +164,7 @@ def test_a_purge_during_a_read_is_a_data_loss(streams: StreamStore, clock: Clock
 
 
 def test_a_lease_keeps_the_segments_of_its_reader(streams: StreamStore, clock: Clock, node: NodeHandle) -> None:
-    stream = streams.create("a", 1, term_bytes=TERM)
+    stream = streams.create(create_request("a", 1, segment_bytes=TERM))
     begins = commit_each_second(stream, clock)
     stream.lease("slow", {0: begins[3]}, 60)
     stream.lease("fast", {0: begins[8]}, 60)
@@ -182,8 +184,8 @@ def test_a_lease_keeps_the_segments_of_its_reader(streams: StreamStore, clock: C
 def test_housekeeping_applies_the_retention_by_bytes_and_by_time(
     streams: StreamStore, clock: Clock, node: NodeHandle
 ) -> None:
-    by_bytes = streams.create("bytes", 1, term_bytes=TERM, retention_bytes=3 * SEGMENT)
-    by_time = streams.create("time", 1, term_bytes=TERM, retention_seconds=4.5)
+    by_bytes = streams.create(create_request("bytes", 1, segment_bytes=TERM, retention_bytes=3 * SEGMENT))
+    by_time = streams.create(create_request("time", 1, segment_bytes=TERM, retention_seconds=4.5))
     of_bytes = commit_each_second(by_bytes, clock)
     begins = commit_each_second(by_time, clock)
     assert streams.tick() == []
@@ -201,8 +203,8 @@ def test_housekeeping_applies_the_retention_by_bytes_and_by_time(
 
 
 def test_retention_wins_over_a_lease_that_delays_it_for_too_long(streams: StreamStore, clock: Clock) -> None:
-    by_bytes = streams.create("bytes", 1, term_bytes=TERM, retention_bytes=3 * SEGMENT)
-    by_time = streams.create("time", 1, term_bytes=TERM, retention_seconds=4.5)
+    by_bytes = streams.create(create_request("bytes", 1, segment_bytes=TERM, retention_bytes=3 * SEGMENT))
+    by_time = streams.create(create_request("time", 1, segment_bytes=TERM, retention_seconds=4.5))
     for stream in (by_bytes, by_time):
         commit_each_second(stream, clock)
 
@@ -225,7 +227,7 @@ def test_retention_wins_over_a_lease_that_delays_it_for_too_long(streams: Stream
 def test_a_shorter_delay_by_leases_applies_to_open_streams(
     streams: StreamStore, live: LiveOptions, clock: Clock
 ) -> None:
-    stream = streams.create("a", 1, term_bytes=TERM, retention_bytes=3 * SEGMENT)
+    stream = streams.create(create_request("a", 1, segment_bytes=TERM, retention_bytes=3 * SEGMENT))
     commit_each_second(stream, clock)
     clock.now += 100
     stream.lease("slow", {0: 0}, 300)
@@ -240,32 +242,34 @@ def test_a_shorter_delay_by_leases_applies_to_open_streams(
 def test_streams_have_a_limit_of_partitions_in_all_and_for_each_creator(node: NodeHandle, tmp_path: Path) -> None:
     options = ServerOptions(max_partitions=5)
     settings = replace(SETTINGS, options=lambda: options)
-    with StreamStore(tmp_path / "limited", embedded(node), settings) as store:
-        store.create("a", 2, term_bytes=TERM, created_by="alice", creator_partitions=3)
+    with StreamStore(tmp_path / "limited", StoreParts(embedded(node), settings)) as store:
+        store.create(create_request("a", 2, segment_bytes=TERM), "alice", 3)
         with pytest.raises(
             RefusedError, match=r"streams of your key have 2 partitions, and 2 more exceed the limit 3"
         ) as one:
-            store.create("b", 2, term_bytes=TERM, created_by="alice", creator_partitions=3)
-        store.create("b", 2, term_bytes=TERM, created_by="bob", creator_partitions=3)
+            store.create(create_request("b", 2, segment_bytes=TERM), "alice", 3)
+        store.create(create_request("b", 2, segment_bytes=TERM), "bob", 3)
         with pytest.raises(
             RefusedError, match=r"the server's streams have 4 partitions, and 2 more exceed .* 5"
         ) as all_:
-            store.create("c", 2, term_bytes=TERM)
+            store.create(create_request("c", 2, segment_bytes=TERM))
         assert [error.value.reason for error in (one, all_)] == ["limit", "limit"]
-    with StreamStore(tmp_path / "limited", embedded(node), settings) as store:  # the creators survive a restart
-        store.create("c", 1, term_bytes=TERM, created_by="alice", creator_partitions=3)
+    with StreamStore(
+        tmp_path / "limited", StoreParts(embedded(node), settings)
+    ) as store:  # the creators survive a restart
+        store.create(create_request("c", 1, segment_bytes=TERM), "alice", 3)
         store.delete("b")
         with pytest.raises(RefusedError, match="streams of your key have 3 partitions"):
-            store.create("d", 1, term_bytes=TERM, created_by="alice", creator_partitions=3)
+            store.create(create_request("d", 1, segment_bytes=TERM), "alice", 3)
         store.delete("a")
-        store.create("d", 2, term_bytes=TERM, created_by="alice", creator_partitions=3)
+        store.create(create_request("d", 2, segment_bytes=TERM), "alice", 3)
     delete_streams(store, node)
 
 
 def test_a_failed_purge_is_finished_after_a_restart(
     streams: StreamStore, clock: Clock, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = streams.create("a", 1, term_bytes=TERM)
+    stream = streams.create(create_request("a", 1, segment_bytes=TERM))
     begins = commit_each_second(stream, clock)
     partition = stream._recordings.partitions[0]
 
@@ -281,7 +285,7 @@ def test_a_failed_purge_is_finished_after_a_restart(
     assert start > 0
     assert segment_positions(node, stream)[0] == 0
     streams.close()
-    with StreamStore(streams.folder, embedded(node), SETTINGS) as reopened:
+    with StreamStore(streams.folder, StoreParts(embedded(node), SETTINGS)) as reopened:
         assert reopened.get("a").states()[0].start == start
         reopened.tick()
         wait_until_purged(node, reopened.get("a"))
@@ -290,10 +294,13 @@ def test_a_failed_purge_is_finished_after_a_restart(
 def test_a_hold_delays_the_deletion_of_files_and_not_of_rows(
     streams: StreamStore, clock: Clock, node: NodeHandle
 ) -> None:
-    kept, deleted = streams.create("kept", 1, term_bytes=TERM), streams.create("deleted", 1, term_bytes=TERM)
+    kept, deleted = (
+        streams.create(create_request("kept", 1, segment_bytes=TERM)),
+        streams.create(create_request("deleted", 1, segment_bytes=TERM)),
+    )
     begins = commit_each_second(kept, clock)
     write(deleted, 0, {0: [b"x"]})
-    archive, recording_id = archive_of(embedded(node)), deleted.states()[0].recording_id
+    archive, recording_id = archive_of(embedded(node)), deleted.states()[0].shape.recording_id
     with streams.holds.hold("backup", 60):
         before = segment_positions(node, kept)
         (found,) = kept.purge(before_position=begins[5])
@@ -318,7 +325,7 @@ def test_a_hold_delays_the_deletion_of_files_and_not_of_rows(
 
 
 def test_an_idle_publication_is_closed_and_its_recording_is_extended_later(streams: StreamStore, clock: Clock) -> None:
-    stream = streams.create("a", 2, term_bytes=TERM)
+    stream = streams.create(create_request("a", 2, segment_bytes=TERM))
     write(stream, 0, {0: [b"x"], 1: [b"x"]})
     before, identity = ends(stream), identities(stream)
     clock.now += 9
@@ -334,13 +341,13 @@ def test_an_idle_publication_is_closed_and_its_recording_is_extended_later(strea
 
 
 def test_streams_take_turns_with_the_recording_slots(streams: StreamStore) -> None:
-    pair_streams = [streams.create(f"s{n}", 2) for n in range(3)]
+    pair_streams = [streams.create(create_request(f"s{n}", 2)) for n in range(3)]
     for transaction in range(3):
         for stream in pair_streams:
             write(stream, transaction, {0: [b"%d" % transaction], 1: [b"%d" % transaction]})
     for stream in pair_streams:
         assert read_values(stream, 0) == read_values(stream, 1) == [b"0", b"1", b"2"]
-    single = streams.create("single", 3)
+    single = streams.create(create_request("single", 3))
     write(single, 0, {partition: [b"x"] for partition in range(3)})
     # In an earlier version, a commit closed its own publications while other slots were about to become free.
     assert [partition.is_open for partition in single._recordings.partitions] == [True] * 3
@@ -352,8 +359,8 @@ def test_streams_take_turns_with_the_recording_slots(streams: StreamStore) -> No
 def test_the_logs_of_all_streams_share_a_limit(node: NodeHandle, tmp_path: Path) -> None:
     """Regression: a key that wrote to many partitions took all shared memory, and the server refused new clients."""
     settings = replace(SETTINGS, log_bytes=2 * 3 * TERM)
-    with StreamStore(tmp_path / "limited", embedded(node), settings) as store:
-        first, second = (store.create(name, 5, term_bytes=TERM) for name in ("first", "second"))
+    with StreamStore(tmp_path / "limited", StoreParts(embedded(node), settings)) as store:
+        first, second = (store.create(create_request(name, 5, segment_bytes=TERM)) for name in ("first", "second"))
         for transaction in range(2):
             for stream in (first, second):
                 write(stream, transaction, {partition: [b"%d" % transaction] for partition in range(5)})
@@ -367,7 +374,10 @@ def test_the_logs_of_all_streams_share_a_limit(node: NodeHandle, tmp_path: Path)
 
         wait_for(has_both_logs, TIMEOUT_S, "both logs to be those of one stream")
         with second._lock_writing():  # the other stream commits, so its logs stay
-            for use in (lambda: write(first, 2, {0: [b"2"]}), lambda: store.create("third", 1, term_bytes=TERM)):
+            for use in (
+                lambda: write(first, 2, {0: [b"2"]}),
+                lambda: store.create(create_request("third", 1, segment_bytes=TERM)),
+            ):
                 with pytest.raises(NoRoomToRecord, match="half of the media driver's file system"):
                     use()
         write(first, 3, {0: [b"3"]})
@@ -375,7 +385,7 @@ def test_the_logs_of_all_streams_share_a_limit(node: NodeHandle, tmp_path: Path)
 
 
 def test_recording_slots_are_free_when_their_release_returns(streams: StreamStore, node: NodeHandle) -> None:
-    stream = streams.create("a", 3)
+    stream = streams.create(create_request("a", 3))
     archive = archive_of(embedded(node))
     for transaction in range(5):
         write(stream, transaction, {partition: [b"x"] for partition in range(3)})
@@ -388,7 +398,7 @@ def test_recording_slots_are_free_when_their_release_returns(streams: StreamStor
 def test_a_transaction_may_have_more_partitions_than_recording_slots(
     streams: StreamStore, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wide = streams.create("wide", 10, term_bytes=TERM)
+    wide = streams.create(create_request("wide", 10, segment_bytes=TERM))
     identity = identities(wide)
 
     def rows(transaction: int) -> dict[int, list[bytes]]:
@@ -408,7 +418,7 @@ def test_a_transaction_may_have_more_partitions_than_recording_slots(
     assert ends(wide) == before
     write(wide, 3, rows(3))
     streams.close()
-    with StreamStore(streams.folder, embedded(node), SETTINGS) as reopened:
+    with StreamStore(streams.folder, StoreParts(embedded(node), SETTINGS)) as reopened:
         wide = reopened.get("wide")
         for partition, of_first in rows(0).items():
             one = [b"%d/1" % partition] if partition > 6 else []
@@ -417,38 +427,38 @@ def test_a_transaction_may_have_more_partitions_than_recording_slots(
 
 
 def test_abandoned_stages_expire_and_release_their_space(streams: StreamStore, clock: Clock) -> None:
-    stream = streams.create("a", 1, term_bytes=TERM)
+    stream = streams.create(create_request("a", 1, segment_bytes=TERM))
     stage_rows(stream, 0, [(0, 0, [b"x" * 1_000])])
-    assert streams._space.reserved > 1_000
+    assert streams.staged_bytes > 1_000
     clock.now += 61
     streams.tick()
-    assert streams._space.reserved == 0
+    assert streams.staged_bytes == 0
 
 
 def test_a_stream_is_created_once_and_found_by_name(streams: StreamStore) -> None:
-    stream = streams.create("flights", 3)
+    stream = streams.create(create_request("flights", 3))
     assert streams.get("flights") is stream
     assert [state.end for state in stream.states()] == [0, 0, 0]
-    assert len({state.stream_id for state in stream.states()}) == 3
+    assert len({state.shape.stream_id for state in stream.states()}) == 3
     with pytest.raises(OptionError, match="stream 'flights' exists already"):
-        streams.create("flights", 1)
+        streams.create(create_request("flights", 1))
     with pytest.raises(OptionError, match="Did you mean 'flights'"):
         streams.get("flight")
     for name in ("", "..", ".hidden", "a/b", "x" * 129):
         with pytest.raises(OptionError):
-            streams.create(name, 1)
+            streams.create(create_request(name, 1))
     with pytest.raises(OptionError):
-        streams.create("none", 0)
+        streams.create(create_request("none", 0))
 
 
 def test_the_files_and_recordings_of_a_deleted_stream_are_removed(streams: StreamStore, node: NodeHandle) -> None:
-    stream = streams.create("a", 2, term_bytes=TERM)
+    stream = streams.create(create_request("a", 2, segment_bytes=TERM))
     write(stream, 0, {0: [b"x"], 1: [b"x"]})
     before = stream.states()
     streams.delete("a")
     archive = archive_of(embedded(node))
-    assert [archive.recording(state.recording_id) for state in before] == [None, None]
-    deleted = [state.recording_id for state in before]
+    assert [archive.recording(state.shape.recording_id) for state in before] == [None, None]
+    deleted = [state.shape.recording_id for state in before]
     wait_for(lambda: not segment_files(node, deleted), TIMEOUT_S, "the files of the stream's recordings to be deleted")
     assert [path.name for path in streams.folder.iterdir()] == ["lock"]
     with pytest.raises(OptionError):
@@ -460,7 +470,7 @@ def test_the_files_and_recordings_of_a_deleted_stream_are_removed(streams: Strea
     ):
         with pytest.raises(UsageError, match="deleted"):
             attempt()
-    recreated = streams.create("a", 1, term_bytes=TERM)
+    recreated = streams.create(create_request("a", 1, segment_bytes=TERM))
     assert ends(recreated) == [0]
     assert recreated.last_committed("w").transaction == -1
 
@@ -483,29 +493,29 @@ def test_a_failed_creation_is_undone(
         if archive_fails:
             patched.setattr(leftovers, "delete_recording", fail)
         with pytest.raises(TransportError, match="no"):
-            streams.create("a", 2, term_bytes=TERM)
+            streams.create(create_request("a", 2, segment_bytes=TERM))
         if archive_fails:
             assert [str(error) for error in streams.tick()] == ["no"]
     assert streams.tick() == []
     assert {recording.id for recording in archive_of(embedded(node)).recordings()} == before
     assert [path.name for path in streams.folder.iterdir()] == ["lock"]
-    streams.create("a", 1, term_bytes=TERM)
+    streams.create(create_request("a", 1, segment_bytes=TERM))
 
 
 def test_a_folder_in_use_by_a_server_cannot_be_opened_by_another(streams: StreamStore, node: NodeHandle) -> None:
     with pytest.raises(InUseError, match=f"in use by server process {os.getpid()}"):
-        StreamStore(streams.folder, embedded(node), SETTINGS)
+        StreamStore(streams.folder, StoreParts(embedded(node), SETTINGS))
     streams.close()
     streams.close()
     with pytest.raises(UsageError):
         streams.get("a")
-    with StreamStore(streams.folder, embedded(node), SETTINGS) as reopened:
+    with StreamStore(streams.folder, StoreParts(embedded(node), SETTINGS)) as reopened:
         assert reopened.all() == []
 
 
 def test_publishing_ahead_does_not_take_a_recording_slot_of_another_stream(streams: StreamStore) -> None:
-    stream = streams.create("a", 1, term_bytes=TERM)
-    others = [streams.create(f"other-{index}", 1, term_bytes=TERM) for index in range(3)]
+    stream = streams.create(create_request("a", 1, segment_bytes=TERM))
+    others = [streams.create(create_request(f"other-{index}", 1, segment_bytes=TERM)) for index in range(3)]
     for other in others:
         write(other, 0, {0: [b"x"]})  # all recording slots are in use
     stage = stream.open_stage(stage_request("w", "r", 0, 0, 0, "raw"))

@@ -13,6 +13,7 @@ from aeron_spark.waiting import wait_for
 from tests.aeron.stream_store.rows import write
 from tests.aeron.stream_store.test_retention import segment_files
 from tests.aeron.streams import TIMEOUT_S, own_node
+from tests.stream_requests import create_request
 
 RETENTION: Final = 64 << 20
 SEGMENT: Final = RETENTION // 8  # the default of `streams create` for this retention
@@ -32,7 +33,7 @@ def node(run_name: str) -> Iterator[NodeHandle]:
 def test_rows_of_64_bytes_at_100_000_a_second_hold_the_retention_by_bytes(
     streams: StreamStore, node: NodeHandle, seconds: int
 ) -> None:
-    stream = streams.create("small", 1, term_bytes=SEGMENT, retention_bytes=RETENTION)
+    stream = streams.create(create_request("small", 1, segment_bytes=SEGMENT, retention_bytes=RETENTION))
     values = [b"%064d" % number for number in range(ROWS)]
     for transaction in range(2 * seconds):
         write(stream, transaction, {0: values})
@@ -46,7 +47,7 @@ def test_rows_of_64_bytes_at_100_000_a_second_hold_the_retention_by_bytes(
     # The segments with the first and with the last readable byte have other bytes, too.
     limit = RETENTION + TRANSACTION_BYTES + 2 * SEGMENT
     wait_for(
-        lambda: sum(path.stat().st_size for path in segment_files(node, [state.recording_id])) <= limit,
+        lambda: sum(path.stat().st_size for path in segment_files(node, [state.shape.recording_id])) <= limit,
         TIMEOUT_S, f"at most {limit} bytes of files",
-        state=lambda: str([path.name for path in segment_files(node, [state.recording_id])]),
+        state=lambda: str([path.name for path in segment_files(node, [state.shape.recording_id])]),
     )  # fmt: skip

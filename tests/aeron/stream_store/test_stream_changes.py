@@ -19,17 +19,18 @@ from aeron_spark.streams import definition as renaming
 from aeron_spark.streams.definition import ADDITIVE, Definition
 from aeron_spark.streams.schema_changes import serialize
 from aeron_spark.streams.store import StreamStore
+from aeron_spark.streams.store_parts import StoreParts
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.stream_requests import NEXT_NUMBER, Transaction
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams, read_values, stage_rows, write
-from tests.stream_requests import commit_request, empty_request, stage_request
+from tests.stream_requests import commit_request, create_request, empty_request, stage_request
 
 ENDED_NS = 1_700_000_000 * 10**9
 
 
 @pytest.fixture
 def store(node: NodeHandle, tmp_path: Path) -> StreamStore:
-    return StreamStore(tmp_path / "own", embedded(node), SETTINGS)
+    return StreamStore(tmp_path / "own", StoreParts(embedded(node), SETTINGS))
 
 
 def end(store: StreamStore, name: str) -> None:
@@ -37,7 +38,7 @@ def end(store: StreamStore, name: str) -> None:
 
 
 def test_an_ended_stream_refuses_rows_and_repeats_commits(streams: StreamStore) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     first = stage_rows(stream, 0, [(0, 0, [b"one"])])
     stream.commit(commit_request("w", "r", 0, first, producer="p"))
     staged = stage_rows(stream, 1, [(0, 0, [b"two"])])
@@ -65,7 +66,7 @@ def test_an_ended_stream_refuses_rows_and_repeats_commits(streams: StreamStore) 
 
 def test_no_row_follows_the_end_of_a_stream_that_ends_during_commits(streams: StreamStore) -> None:
     """Writers commit as fast as they can while the stream ends: its rows after the end are those at the end."""
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     committed: list[bytes] = []
     refused: list[str] = []
     begun = threading.Barrier(3, timeout=30)
@@ -98,7 +99,7 @@ def test_no_row_follows_the_end_of_a_stream_that_ends_during_commits(streams: St
 
 
 def test_changes_of_a_stream_survive_a_restart(store: StreamStore, node: NodeHandle) -> None:
-    stream = store.create("a", 2, retention_bytes=1 << 30)
+    stream = store.create(create_request("a", 2, retention_bytes=1 << 30))
     write(stream, 0, {0: [b"one"], 1: [b"two"]})
     stamp = stream.begin(Transaction("w", "r", 0)).stamp
     store.alter("a", lambda definition: definition.altered(retention_seconds=60.0, schema_policy="additive"))
@@ -107,7 +108,7 @@ def test_changes_of_a_stream_survive_a_restart(store: StreamStore, node: NodeHan
     assert read_values(renamed, 0) == [b"one"]
     end(store, "b")
     store.close()
-    with StreamStore(store.folder, embedded(node), SETTINGS) as again:
+    with StreamStore(store.folder, StoreParts(embedded(node), SETTINGS)) as again:
         assert again.names == ["b"]
         found = again.get("b")
         kept = found.definition
@@ -136,7 +137,7 @@ def test_a_start_finishes_or_forgets_a_rename_that_a_crash_interrupted(
     def crash(*_: object, **__: object) -> None:
         raise Crash
 
-    stream = store.create("a", 1)
+    stream = store.create(create_request("a", 1))
     write(stream, 0, {0: [b"one"]})
     with monkeypatch.context() as patch:
         patch.setattr(StreamStore, "_open_stream", crash)  # the process is gone, and opens nothing again
@@ -147,7 +148,7 @@ def test_a_start_finishes_or_forgets_a_rename_that_a_crash_interrupted(
         with pytest.raises(Crash):
             store.rename("a", "b")
     store.close()
-    with StreamStore(store.folder, embedded(node), SETTINGS) as again:
+    with StreamStore(store.folder, StoreParts(embedded(node), SETTINGS)) as again:
         name = "a" if step == "write_definition" else "b"
         assert again.names == [name]
         assert again.condition(name).state == "ok"
@@ -160,7 +161,7 @@ def test_a_start_finishes_or_forgets_a_rename_that_a_crash_interrupted(
 def test_a_stream_is_served_after_a_rename_that_the_disk_did_not_allow(
     streams: StreamStore, monkeypatch: pytest.MonkeyPatch, step: str, name: str
 ) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     write(stream, 0, {0: [b"one"]})
 
     def fail(*_: object) -> None:
@@ -183,7 +184,7 @@ def test_a_stream_is_served_after_a_rename_that_the_disk_did_not_allow(
 
 
 def test_a_renamed_stream_keeps_its_leases_and_its_former_name_can_be_used(streams: StreamStore) -> None:
-    stream = streams.create("a", 1)
+    stream = streams.create(create_request("a", 1))
     write(stream, 0, {0: [b"one"]})
     stream.lease("reader", {0: 0}, 60.0, "alice")
     waiting = stream.when_beyond([1 << 40])
@@ -193,7 +194,7 @@ def test_a_renamed_stream_keeps_its_leases_and_its_former_name_can_be_used(strea
         with pytest.raises(OptionError, match="stream 'a' was renamed to 'b'"):
             use()
     assert streams.renamed_to("a") == "b"
-    other = streams.create("a", 1)
+    other = streams.create(create_request("a", 1))
     write(other, 0, {0: [b"other"]})
     assert (read_values(other, 0), read_values(renamed, 0)) == ([b"other"], [b"one"])
     streams.delete("a")
@@ -208,7 +209,7 @@ def test_a_renamed_stream_keeps_its_leases_and_its_former_name_can_be_used(strea
 
 
 def test_a_stream_is_not_renamed_while_a_backup_copies_its_files(streams: StreamStore) -> None:
-    streams.create("a", 1)
+    streams.create(create_request("a", 1))
     with streams.holds.hold("backup", 60.0), pytest.raises(StillWorking, match="its files are in use for a backup"):
         streams.rename("a", "b")
     assert streams.rename("a", "b").definition.name == "b"
@@ -217,7 +218,7 @@ def test_a_stream_is_not_renamed_while_a_backup_copies_its_files(streams: Stream
 def test_a_schema_is_fixed_at_the_creation_and_after_a_restart(store: StreamStore, node: NodeHandle) -> None:
     narrow = serialize(pa.schema([pa.field("a", pa.int64())]))
     wide = serialize(pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.string())]))
-    store.create("a", 1, schema=narrow)
+    store.create(create_request("a", 1, schema=narrow))
     store.close()
 
     def check(stream: Stream) -> None:
@@ -226,7 +227,7 @@ def test_a_schema_is_fixed_at_the_creation_and_after_a_restart(store: StreamStor
             stream.open_stage(stage_request("w", "r", 0, 0, 0, "arrow", wide))
         assert error.value.reason == "schema"
 
-    with StreamStore(store.folder, embedded(node), SETTINGS) as again:
+    with StreamStore(store.folder, StoreParts(embedded(node), SETTINGS)) as again:
         check(again.get("a"))
         again.alter("a", lambda definition: definition.altered(schema_policy="additive"))
         again.get("a").open_stage(stage_request("w", "r", 0, 0, 0, "arrow", wide))
@@ -234,17 +235,17 @@ def test_a_schema_is_fixed_at_the_creation_and_after_a_restart(store: StreamStor
 
 
 def test_another_limit_of_columns_applies_to_open_streams(streams: StreamStore, live: LiveOptions) -> None:
-    stream = streams.create("a", 1, schema_policy=ADDITIVE)
+    stream = streams.create(create_request("a", 1, schema_policy=ADDITIVE))
     two, three = (serialize(pa.schema([(name, pa.int8()) for name in names])) for names in ("ab", "abc"))
 
     live.replace(ServerOptions(max_columns=2))
     stream.open_stage(stage_request("w", "r", 0, 0, 0, "arrow", two))
     for request in (
         partial(stream.open_stage, stage_request("w", "r", 0, 0, 1, "arrow", three)),
-        partial(streams.create, "b", 1, schema=three),
+        partial(streams.create, create_request("b", 1, schema=three)),
     ):
         with pytest.raises(RefusedError, match=r"the schema has more columns.* limit of 2 \(maxColumns\)"):
             request()
     live.replace(ServerOptions(max_columns=3))
     stream.open_stage(stage_request("w", "r", 0, 0, 2, "arrow", three))
-    streams.create("b", 1, schema=three)
+    streams.create(create_request("b", 1, schema=three))

@@ -22,6 +22,7 @@ from aeron_spark.aio.writer import StreamWriter
 from aeron_spark.errors import AeronSparkError, RefusedError
 from aeron_spark.stream_client import writer as plain
 from aeron_spark.stream_client.session import StreamSession
+from tests.stream_requests import create_request
 from tests.unit.connection.endpoints import TIMEOUT_S
 from tests.unit.stream_client.faults import Fault
 from tests.unit.stream_client.joined import World
@@ -80,7 +81,7 @@ class Case:
     def __init__(self, folder: Path, patched: pytest.MonkeyPatch) -> None:
         self.world = World(folder, patched)
         assert self.world.server is not None
-        self.world.server.store.create("s", 1, term_bytes=1 << 16)
+        self.world.server.store.create(create_request("s", 1, segment_bytes=1 << 16))
         self.world.connect(1.0)
         self.session: StreamSession = self.world.stream_session()
         self.gate = Gate(self.world, patched)

@@ -76,11 +76,14 @@ class FakeStream:
 
     def _state(self, index: int) -> PartitionState:
         recording = self.ledger.recordings[index]
-        return PartitionState(
-            index, recording.recording_id, recording.fingerprint, self.ledger.starts[index], self.ledger.ends[index],
-            TERM_BYTES, INITIAL_TERM, MTU, self.definition.stream_ids[index], 0, SEGMENT_BYTES, 0,
-            self.ledger.epochs(index), self.ledger.checked_from[index],
+        shape = Shape(
+            recording.recording_id, recording.fingerprint, self.definition.stream_ids[index], INITIAL_TERM, TERM_BYTES,
+            MTU, SEGMENT_BYTES,
         )  # fmt: skip
+        start, end = self.ledger.starts[index], self.ledger.ends[index]
+        return PartitionState(
+            index, shape, recording, start, end, 0, self.ledger.epochs(index), self.ledger.checked_from[index]
+        )
 
 
 class FakeStore:

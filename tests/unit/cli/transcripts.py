@@ -118,7 +118,7 @@ class StoredRows:
         self.payload = payload
         self.schema = schema
         self._values = [
-            value for state in states for begin, end, value in world.archive.kept[state.recording_id].messages
+            value for state in states for begin, end, value in world.archive.kept[state.shape.recording_id].messages
             if end <= state.end
         ]  # fmt: skip
 

@@ -24,6 +24,7 @@ from aeron_spark.wire.bulk_messages import BULK_HEAD
 from aeron_spark.wire.chunks import NOT_CONTINUED, Chunk, Content, Header, payload_limit, split
 from aeron_spark.wire.staged_items import encode_group_item
 from aeron_spark.wire.stream_requests import Transaction
+from tests.stream_requests import create_request
 from tests.unit.stream_client.joined import MemoryBulkLink, World
 from tests.unit.stream_client.recorded import messages_of
 
@@ -67,7 +68,7 @@ def digest(parts: Iterable[bytes]) -> tuple[int, str]:
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     world = World(tmp_path / "streams", monkeypatch)
     assert world.server is not None
-    world.server.store.create("s", 1, term_bytes=8 * LIMIT)
+    world.server.store.create(create_request("s", 1, segment_bytes=8 * LIMIT))
     yield world
     world.close()
 
@@ -91,7 +92,7 @@ def staged(world: World, payload: str, monkeypatch: pytest.MonkeyPatch) -> tuple
     commit(world.stream_session(), "s", transaction, appender.finish(), appender.rows)
     assert world.server is not None
     (state,) = world.server.store.get("s").states()
-    return b"".join(sent), list(messages_of(world.archive, state.recording_id, state.end))
+    return b"".join(sent), list(messages_of(world.archive, state.shape.recording_id, state.end))
 
 
 @pytest.mark.parametrize(

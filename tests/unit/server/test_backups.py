@@ -16,8 +16,8 @@ from aeron_spark.errors import DataFormatError, DataLossError, EndedError, Optio
 from aeron_spark.process import pid_namespace
 from aeron_spark.server.backups import LEASE_S, Backups
 from aeron_spark.streams.model import StreamCut
-from aeron_spark.streams.space import DeletionHolds
 from aeron_spark.streams.store import DAMAGED, ENDED, OK, Condition
+from aeron_spark.streams.store_parts import DeletionHolds
 from tests.unit.backup.fake_store import FakeStore
 
 

@@ -14,7 +14,9 @@ from aeron_spark.errors import UsageError
 from aeron_spark.server.operator import StreamCommands
 from aeron_spark.server.watch import StoreHousekeeper
 from aeron_spark.streams.store import StreamStore
+from aeron_spark.streams.store_parts import StoreParts
 from aeron_spark.streams.stream import Stream
+from tests.stream_requests import create_request
 from tests.unit.stream_client import joined
 from tests.unit.stream_client.recorded import ADDRESS
 
@@ -27,7 +29,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     world = joined.World(tmp_path / "streams", monkeypatch)
     assert world.server is not None
     for name in NAMES:
-        world.server.store.create(name, 1, term_bytes=1 << 16)
+        world.server.store.create(create_request(name, 1, segment_bytes=1 << 16))
     world.server.store.close()
     yield tmp_path / "streams"
     world.close()
@@ -65,7 +67,7 @@ def test_closing_a_server_ends_a_recovery_after_the_current_stream(
     recovery = Recovery(monkeypatch)
     reported: list[BaseException] = []
     housekeeper = StoreHousekeeper(
-        lambda ending, progress: StreamStore(stored, ADDRESS, is_closing=ending, progress=progress),
+        lambda ending, progress: StreamStore(stored, StoreParts(ADDRESS), is_closing=ending, progress=progress),
         lambda connection, error: reported.append(error),
     )
     with ThreadPoolExecutor(2) as threads:
@@ -89,8 +91,8 @@ def test_closing_a_server_ends_a_recovery_after_the_current_stream(
 def test_after_an_ended_recovery_the_next_server_can_recover_the_store(stored: Path) -> None:
     answers = iter([False, True])
     with pytest.raises(UsageError, match="the server was closed while it recovered its streams"):
-        StreamStore(stored, ADDRESS, is_closing=lambda: next(answers))
-    with StreamStore(stored, ADDRESS) as store:
+        StreamStore(stored, StoreParts(ADDRESS), is_closing=lambda: next(answers))
+    with StreamStore(stored, StoreParts(ADDRESS)) as store:
         assert [stream.definition.name for stream in store.all()] == list(NAMES)
 
 
@@ -99,7 +101,7 @@ def test_the_operator_sees_each_stream_with_its_state_once_the_store_is_open(sto
     commands = StreamCommands(lambda: opened[0] if opened else None)
     assert commands.list_streams({}) == {"streams": []}
     (stored / "b" / "definition.json").write_bytes(b"damaged")
-    with StreamStore(stored, ADDRESS) as store:
+    with StreamStore(stored, StoreParts(ADDRESS)) as store:
         opened.append(store)
         assert [(one.name, one.state, one.partitions, one.committed_bytes) for one in commands.reports()] == [
             ("a", "ok", 1, 0), ("b", "damaged", 0, 0), ("c", "ok", 1, 0),

@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 from aeron_spark.errors import AeronSparkError, RefusedError
 from aeron_spark.spark.writer import WrittenRows
 from aeron_spark.wire.stream_requests import CommitTransaction, OpenStage, Request
+from tests.stream_requests import create_request
 from tests.unit.spark.query_runs import Run, batches
 from tests.unit.stream_client.faults import Fault
 from tests.unit.stream_client.histories import run_histories
@@ -62,7 +63,7 @@ class Query(RuleBasedStateMachine):
         self.patched = pytest.MonkeyPatch()
         self.world = World(Path(tempfile.mkdtemp(dir=self.below)), self.patched)
         assert self.world.server is not None
-        self.world.server.store.create("s", 2, term_bytes=1 << 16)
+        self.world.server.store.create(create_request("s", 2, segment_bytes=1 << 16))
         self.limit = self.world.server.store.get("s").definition.max_message_bytes
         self.next_batch = 0
         self.runs = 0

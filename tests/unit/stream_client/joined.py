@@ -36,9 +36,9 @@ from aeron_spark.protocol.grants import EVERYTHING
 from aeron_spark.server.stream_operations import OperationService, StreamService
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.streams.journal import Journal
-from aeron_spark.streams.model import StreamSettings
 from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.store import StreamStore
+from aeron_spark.streams.store_parts import StoreParts, StreamSettings
 from aeron_spark.wire.stream_requests import (
     SERVICE,
     CommitTransaction,
@@ -48,6 +48,7 @@ from aeron_spark.wire.stream_requests import (
     failure_of,
 )
 from tests.remains import remains_in
+from tests.stream_requests import create_request
 from tests.unit.server.requests import handle
 from tests.unit.stream_client.connections import connection_of
 from tests.unit.stream_client.faults import Done, Fault, Outage
@@ -181,7 +182,9 @@ class ServerProcess:
 
     def __init__(self, world: World) -> None:
         self.store = StreamStore(
-            world.folder, ADDRESS, world.settings, clock=world.time, wall=world.time.wall, random=world.random
+            world.folder,
+            StoreParts(ADDRESS, world.settings, clock=world.time, wall=world.time.wall),
+            random=world.random,
         )
         self.deadlines = Deadlines(lambda: None, world.time)
         links: Any = MemoryBulkLinks()
@@ -309,7 +312,7 @@ class World:
         if self.server is None:
             return None
         states = self.server.store.get("s").states()
-        return [list(messages_of(self.archive, state.recording_id, state.end)) for state in states]
+        return [list(messages_of(self.archive, state.shape.recording_id, state.end)) for state in states]
 
     # The client
 
@@ -542,7 +545,7 @@ def world_with_stream(folder: Path, patched: pytest.MonkeyPatch, partitions: int
     """Yield a world with a stream ``s``."""
     world = World(folder, patched)
     assert world.server is not None
-    world.server.store.create("s", partitions, term_bytes=1 << 16)
+    world.server.store.create(create_request("s", partitions, segment_bytes=1 << 16))
     try:
         yield world
     finally:

@@ -17,7 +17,7 @@ import pytest
 
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.errors import TransportError
-from aeron_spark.streams import partition, reads, recordings, store
+from aeron_spark.streams import partition, recordings, store, stream
 from aeron_spark.transport.api import OfferResult
 from aeron_spark.transport.channel import ChannelUri
 
@@ -197,7 +197,7 @@ def stand_in(archive: MemoryArchive, patched: pytest.MonkeyPatch) -> None:
     def opened(_: object, channel: ChannelUri, stream_id: int, recording_id: int | None) -> tuple[Offers, int]:
         return archive.opened(channel, stream_id, recording_id)
 
-    for module in (partition, recordings, store, store, store, reads):
+    for module in (partition, recordings, store, stream):
         patched.setattr(module, "archive_of", lambda address: archive)
     patched.setattr(partition, "_open_publication", opened)
     patched.setattr(partition, "recent_archive_error", lambda folder: "")

@@ -29,6 +29,7 @@ from aeron_spark.stream_client.staging import MAX_INLINE_BYTES, PART_BYTES, Inli
 from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.stream_client.writer import _Phase as TransactionPhase
 from aeron_spark.wire.stream_requests import CommitTransaction, FinishStage, InlinePart, Request
+from tests.stream_requests import create_request
 from tests.unit.stream_client.faults import Done, Fault, Outage
 from tests.unit.stream_client.histories import run_histories
 from tests.unit.stream_client.joined import Copy, World
@@ -106,7 +107,7 @@ class WritingProgram(RuleBasedStateMachine):
         self.patched.setattr(uuid, "uuid4", lambda: uuid.UUID(int=next(numbers)))
         self.world = World(Path(tempfile.mkdtemp(dir=self.below)), self.patched)
         assert self.world.server is not None
-        self.world.server.store.create("s", 2, term_bytes=1 << 16)
+        self.world.server.store.create(create_request("s", 2, segment_bytes=1 << 16))
         self.session = self.world.stream_session()
         self.value_count = 0
         self.committed: list[Rows] = []  # by the responses of commit()

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Final
 
-from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.log.epochs import Epochs
 from aeron_spark.streams.definition import Definition, closed_stream, deleted_stream
-from aeron_spark.streams.model import PartitionState, StreamSettings, StreamView
-from aeron_spark.streams.reads import ReadableStream
+from aeron_spark.streams.journal_records import RecordingOf
+from aeron_spark.streams.model import PartitionState, Shape, StreamView
+from aeron_spark.streams.stream import Stream
 
 NAME: Final = "flights"
 
 
 def view(*ends: int) -> StreamView:
     """Return the view of a stream whose partitions have these committed ends."""
+    shapes = (Shape(index, "f", index + 1, 0, 1 << 16, 1408, 1 << 16) for index in range(len(ends)))
     states = tuple(
-        PartitionState(
-            partition=index, recording_id=index, fingerprint="f", start=0, end=end, term_length=1 << 16,
-            initial_term_id=0, mtu=1408, stream_id=index + 1, session_id=0, segment_length=1 << 16, start_position=0,
-            epochs=Epochs(), checked_from=0,
-        )
-        for index, end in enumerate(ends)
-    )  # fmt: skip
+        PartitionState(index, shape, RecordingOf(index, "f"), 0, end, 0, Epochs(), 0)
+        for index, (shape, end) in enumerate(zip(shapes, ends, strict=True))
+    )
     return StreamView(states, "raw", None)
 
 
-class MemoryStream(ReadableStream):
-    """A readable stream. ``publish`` stands for a commit, ``end`` for the end of a closed or deleted stream."""
+class MemoryStream(Stream):
+    """A stream with the parts that readers use. ``publish`` stands for a commit, ``end`` for its close or deletion."""
 
     def __init__(self, *ends: int) -> None:
-        definition = Definition(NAME, len(ends), tuple(range(1, len(ends) + 1)), 1 << 16)
-        super().__init__(definition, ArchiveAddress("archive", "", ""), StreamSettings(), view(*ends))
+        self.definition = Definition(NAME, len(ends), tuple(range(1, len(ends) + 1)), 1 << 16)
+        self._view = view(*ends)
+        self._view_lock = threading.Lock()
+        self._waits = {}
+        self._closed = None
 
     def publish(self, *ends: int) -> None:
         self._replace_view(view(*ends))

@@ -18,13 +18,14 @@ import pytest
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.facts import Bus
 from aeron_spark.options import ServerOptions
-from aeron_spark.streams.model import DeletePending, StreamNotOpened, StreamReadOnly, StreamSettings
+from aeron_spark.streams.model import DeletePending, StreamNotOpened, StreamReadOnly
 from aeron_spark.streams.retention import Layout
 from aeron_spark.streams.store import StreamStore
+from aeron_spark.streams.store_parts import StoreParts, StreamSettings
 from aeron_spark.streams.stream import Stream
 from aeron_spark.streams.time_index import SECOND_NS
 from aeron_spark.wire.staged_items import encode_values_item
-from tests.stream_requests import commit_request, stage_request
+from tests.stream_requests import commit_request, create_request, stage_request
 from tests.unit.stream_client.recorded import ADDRESS, MemoryArchive, Offers, stand_in
 
 SEGMENT = 1 << 16
@@ -133,14 +134,20 @@ class Site:
         self.number = 0
         self.open()
         self.store.create(
-            "s", self.partitions, term_bytes=SEGMENT, retention_bytes=self.retention_bytes,
-            retention_seconds=self.retention_s,
-        )  # fmt: skip
+            create_request(
+                "s",
+                self.partitions,
+                segment_bytes=SEGMENT,
+                retention_bytes=self.retention_bytes,
+                retention_seconds=self.retention_s,
+            )
+        )
 
     def open(self) -> None:
         settings = StreamSettings(timeout_s=1.0, writing_timeout_s=1.0, options=lambda: OPTIONS)
         self.store = StreamStore(
-            self.folder, self.address, settings, clock=self.clock, wall=self.clock.wall_ns, facts=self.problems.facts
+            self.folder,
+            StoreParts(self.address, settings, facts=self.problems.facts, clock=self.clock, wall=self.clock.wall_ns),
         )
 
     @property
@@ -204,7 +211,7 @@ class Site:
     def readable(self, partition: int) -> list[bytes]:
         """Return the rows that a reader from the earliest position on gets, from the partition's recording."""
         state = self.stream.states()[partition]
-        kept = self.archive.kept[state.recording_id]
+        kept = self.archive.kept[state.recording.recording_id]
         layout = Layout(kept.described.start_position, SEGMENT, SEGMENT)
         assert layout.segment_base(kept.described.start_position) <= state.start
         assert kept.described.start_position <= state.start

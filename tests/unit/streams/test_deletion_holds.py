@@ -7,7 +7,7 @@ import math
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.streams.space import MAX_HOLD_S, DeletionHolds
+from aeron_spark.streams.store_parts import MAX_HOLD_S, DeletionHolds
 
 
 class Clock:

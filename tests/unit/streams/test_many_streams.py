@@ -10,6 +10,7 @@ import pytest
 
 from aeron_spark.aeron.recording import Recording
 from aeron_spark.streams.store import FIRST_STREAM_ID
+from tests.stream_requests import create_request
 from tests.unit.stream_client.joined import World, world_with_stream
 from tests.unit.stream_client.recorded import Kept, MemoryArchive
 
@@ -40,7 +41,7 @@ def test_creating_a_stream_looks_at_no_recording_of_10000_others(world: World, m
         return found
 
     monkeypatch.setattr(MemoryArchive, "recordings", counted)
-    created = [store.create(f"s{number}", 2, term_bytes=1 << 16) for number in range(5)]
+    created = [store.create(create_request(f"s{number}", 2, segment_bytes=1 << 16)) for number in range(5)]
     ids = [one for stream in created for one in stream.definition.stream_ids]
     assert ids == list(range(FIRST_STREAM_ID + STREAMS, FIRST_STREAM_ID + STREAMS + 10)), "no id is used twice"
     assert listed == [STREAMS, 2, 2, 2, 2], "only the recordings that are new since the last creation"
@@ -48,8 +49,8 @@ def test_creating_a_stream_looks_at_no_recording_of_10000_others(world: World, m
 
 def test_a_stream_gets_no_id_of_another_stream_after_a_restart(world: World) -> None:
     assert world.server is not None
-    before = world.server.store.create("t", 2, term_bytes=1 << 16).definition.stream_ids
+    before = world.server.store.create(create_request("t", 2, segment_bytes=1 << 16)).definition.stream_ids
     world.kill()
     world.end_faults()
-    after = world.server.store.create("u", 2, term_bytes=1 << 16).definition.stream_ids
+    after = world.server.store.create(create_request("u", 2, segment_bytes=1 << 16)).definition.stream_ids
     assert min(after) > max(before)

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.facts import Bus
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.model import Shape
 from aeron_spark.streams.partition import Partition
+from aeron_spark.streams.store_parts import StoreParts
 from aeron_spark.transport.channel import ChannelUri
 from aeron_spark.wire.chunks import Content, Header, encode
 from aeron_spark.wire.staged_items import StagedValues
@@ -29,7 +29,7 @@ def test_a_value_that_pretends_to_be_checked_arrow_rows_is_refused(monkeypatch: 
     found = archive.recording(recording_id)
     assert found is not None
     definition = Definition("prices", 1, (7,), TERM_BYTES)
-    partition = Partition(definition, 0, Shape.of(found), ADDRESS, Bus())
+    partition = Partition(definition, 0, Shape.of(found), StoreParts(ADDRESS))
     partition.prepare(0, "")
     hostile = HOSTILE["offset"][0]
     header = Header(Content.ARROW, len(hostile) + (not last), rows=4, last=last)

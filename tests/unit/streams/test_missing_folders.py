@@ -12,6 +12,7 @@ import pytest
 from aeron_spark.errors import DataLossError, OptionError, TransportError
 from aeron_spark.streams.store import DAMAGED, OK, READ_ONLY, Condition, has_streams
 from aeron_spark.wire.stream_requests import NEXT_NUMBER, Transaction
+from tests.stream_requests import create_request
 from tests.unit.stream_client.recorded import ADDRESS
 from tests.unit.streams.simulated_store import PARTITIONS, SEGMENT, Clock, Site
 
@@ -54,12 +55,12 @@ def test_a_stream_whose_folder_is_gone_at_the_start_is_damaged(site: Site, archi
     with pytest.raises(DataLossError, match="Mount or restore the folder of the streams, then restart the server"):
         site.store.get("s")
     with pytest.raises(OptionError, match="exists already"):
-        site.store.create("s", 1)
+        site.store.create(create_request("s", 1))
     assert len(site.archive.kept) == PARTITIONS
 
 
 def test_all_streams_of_a_store_are_damaged_if_another_folder_is_mounted(site: Site) -> None:
-    site.store.create("t", 1, term_bytes=SEGMENT)  # without a change, it has no mark and no rows
+    site.store.create(create_request("t", 1, segment_bytes=SEGMENT))  # without a change, it has no mark and no rows
     site.kill()
     kept = site.folder.with_name(site.folder.name + "-kept")
     site.folder.rename(kept)
@@ -75,7 +76,7 @@ def test_all_streams_of_a_store_are_damaged_if_another_folder_is_mounted(site: S
 
 
 def test_a_stream_without_a_folder_can_be_given_up(site: Site, archive_dir: Path) -> None:
-    site.store.create("other", 1, term_bytes=SEGMENT)
+    site.store.create(create_request("other", 1, segment_bytes=SEGMENT))
     site.kill()
     shutil.rmtree(site.folder / "s")
     site.open()
@@ -85,11 +86,11 @@ def test_a_stream_without_a_folder_can_be_given_up(site: Site, archive_dir: Path
     assert [one.described.stream_id for one in site.archive.kept.values()] == [
         *site.store.get("other").definition.stream_ids
     ]
-    site.store.create("s", 1, term_bytes=SEGMENT)
+    site.store.create(create_request("s", 1, segment_bytes=SEGMENT))
 
 
 def test_streams_of_another_store_deleted_and_renamed_ones_are_not_missing(site: Site, archive_dir: Path) -> None:
-    site.store.create("gone", 1, term_bytes=SEGMENT)
+    site.store.create(create_request("gone", 1, segment_bytes=SEGMENT))
     site.store.get("gone").begin(Transaction("w", "r", NEXT_NUMBER))
     site.store.delete("gone")
     site.store.rename("s", "renamed")
@@ -106,7 +107,7 @@ def test_streams_of_another_store_deleted_and_renamed_ones_are_not_missing(site:
 def test_a_missing_stream_whose_name_another_stream_has_is_shown_by_its_mark(site: Site) -> None:
     site.store.rename("s", "renamed")
     site.clock.now += 1
-    site.store.create("s", 1, term_bytes=SEGMENT)
+    site.store.create(create_request("s", 1, segment_bytes=SEGMENT))
     site.kill()
     shutil.rmtree(site.folder / "renamed")
     site.open()

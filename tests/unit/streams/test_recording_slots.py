@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.streams import recordings
-from aeron_spark.streams.partition import NoRoomToRecord, RecordedLogs
 from aeron_spark.streams.recordings import retry_for_slot
+from aeron_spark.streams.store_parts import NoRoomToRecord, RecordedLogs
 
 
 class FullArchive:

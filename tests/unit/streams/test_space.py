@@ -30,6 +30,7 @@ from aeron_spark.streams.time_index import SECOND_NS
 from aeron_spark.waiting import wait_for
 from aeron_spark.wire.stream_requests import PurgedPartition
 from tests.ending import LONG_TIMEOUT_S
+from tests.stream_requests import create_request
 from tests.unit.streams.simulated_store import (
     PARTITIONS,
     SEGMENT,
@@ -112,7 +113,7 @@ def test_a_backup_that_begins_during_a_rename_has_the_renamed_stream(
 def test_a_backup_waits_for_a_deletion_and_does_not_have_the_stream(
     site: Site, backups: Backups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site.store.create("other", 1)
+    site.store.create(create_request("other", 1))
     with ThreadPoolExecutor(1) as pool, site.stream._lock_writing():  # the deletion waits for this commit
         stream = site.stream
         deleted = pool.submit(site.store.delete, "s")
@@ -134,7 +135,7 @@ def test_a_renamed_stream_deletes_the_recordings_that_it_has_left_before(site: S
     hold.release()
     site.store.rename("s", "renamed")
     site.tick()
-    assert sorted(site.archive.kept) == [state.recording_id for state in site.store.get("renamed").states()]
+    assert sorted(site.archive.kept) == [state.recording.recording_id for state in site.store.get("renamed").states()]
 
 
 def test_a_purge_waits_for_a_commit_as_long_as_its_caller_wants(site: Site) -> None:
@@ -222,7 +223,7 @@ class Spaces(RuleBasedStateMachine):
     )
     def create(self, retention_bytes: int, retention_s: float) -> None:
         self.site = Site(retention_bytes, retention_s)
-        self.fingerprints = [state.fingerprint for state in self.site.stream.states()]
+        self.fingerprints = [state.recording.identity for state in self.site.stream.states()]
         self.starts = [0] * PARTITIONS
         self.purged = [0] * PARTITIONS  # no request and no retention allowed starts beyond these
         self.leases: dict[str, tuple[list[int], float]] = {}  # by reader: positions, and the end
@@ -383,7 +384,7 @@ class Spaces(RuleBasedStateMachine):
             if not site.store.holds.holder:
                 assert site.disk_bytes(partition) <= state.end - state.start + 2 * SEGMENT
         if not site.store.holds.holder:
-            assigned = {state.recording_id for state in site.stream.states()}
+            assigned = {state.recording.recording_id for state in site.stream.states()}
             assert set(site.archive.kept) == assigned, "a recording remains that no partition has"
 
     def check_report(self, report: list[PurgedPartition], before: list[int]) -> None:
@@ -414,7 +415,7 @@ class Spaces(RuleBasedStateMachine):
             begins = [row.begin for row in rows]
             assert state.start in begins or state.start == state.end, "the start is no transaction's"
             assert state.start >= self.starts[partition], "the start has moved back"
-            assert state.fingerprint == self.fingerprints[partition], "the partition has another identity"
+            assert state.recording.identity == self.fingerprints[partition], "the partition has another identity"
             expected = [value for row in rows if row.begin >= state.start for value in row.values]
             assert self.site.readable(partition) == expected
             assert state.start <= self.purged[partition], "rows are unreadable that nothing allowed to delete"

@@ -8,7 +8,8 @@ from aeron_spark.errors import TransportError
 from aeron_spark.facts import Bus
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.model import RecordingStopped, Shape
-from aeron_spark.streams.partition import Partition, RecordedLogs
+from aeron_spark.streams.partition import Partition
+from aeron_spark.streams.store_parts import StoreParts, StreamSettings
 from aeron_spark.transport.channel import ChannelUri
 from tests.unit.stream_client.recorded import ADDRESS, MemoryArchive, stand_in
 
@@ -29,7 +30,9 @@ def test_a_stopped_recording_is_reported_once_and_continued(archive: MemoryArchi
     assert found is not None
     facts, stopped = Bus(), list[RecordingStopped]()
     facts.on(RecordingStopped, stopped.append)
-    partition = Partition(Definition("prices", 1, (7,), TERM_BYTES), 0, Shape.of(found), ADDRESS, facts)
+    partition = Partition(
+        Definition("prices", 1, (7,), TERM_BYTES), 0, Shape.of(found), StoreParts(ADDRESS, facts=facts)
+    )
     partition.prepare(0, "")
     partition.prepare(0, "")
     assert stopped == []
@@ -50,10 +53,8 @@ def test_a_publication_that_was_not_opened_takes_nothing_of_the_limit_of_logs(ar
     archive.stop(recording_id)
     found = archive.recording(recording_id)
     assert found is not None
-    partition = Partition(
-        Definition("prices", 1, (7,), TERM_BYTES), 0, Shape.of(found), ADDRESS, Bus(),
-        recorded_logs=RecordedLogs(3 * TERM_BYTES),
-    )  # fmt: skip
+    parts = StoreParts(ADDRESS, StreamSettings(log_bytes=3 * TERM_BYTES))
+    partition = Partition(Definition("prices", 1, (7,), TERM_BYTES), 0, Shape.of(found), parts)
     archive.fails.add("opened")
     with pytest.raises(TransportError, match="does not opened"):
         partition.prepare(0, "")
