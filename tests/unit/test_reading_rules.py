@@ -54,7 +54,6 @@ LONG_SIGNATURES: Final = {
     "aeron.boundary_walk": "find_boundary",
     "aeron.guard": "register",
     "aio.client": "reader writer writer",
-    "backup.segments": "_check_terms check_segments",
     "cli.bans": "add",
     "cli.bench": "load",
     "cli.connections": "kick",

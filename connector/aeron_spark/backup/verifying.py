@@ -5,8 +5,10 @@ Changes nothing. Reads the files of the archive directly, without a JVM.
 
 from __future__ import annotations
 
+import os
+import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +18,10 @@ from aeron_spark.aeron import archive_catalog as catalog
 from aeron_spark.aeron.archive_catalog import Catalog, CatalogEntry
 from aeron_spark.aeron.recording import Recording
 from aeron_spark.backup.copying import ignore_progress
+from aeron_spark.backup.frames import Fault, RecordingLayout, check_term
 from aeron_spark.backup.manifest import DAMAGE, RESTORE, WARNING, StoreFinding, stream_damage
-from aeron_spark.backup.segments import check_segments, find_segments
 from aeron_spark.errors import AeronSparkError, DataLossError
-from aeron_spark.files import read_regular
+from aeron_spark.files import open_regular, read_regular
 from aeron_spark.log.api import fingerprint
 from aeron_spark.node.archive_repair import FRAME_ALIGNMENT
 from aeron_spark.streams import archive_mark, journal, stage_files, stages
@@ -28,6 +30,7 @@ from aeron_spark.streams.definition import Definition, is_half_renamed, read_def
 from aeron_spark.streams.journal_records import decode_record
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.partition import alias_of
+from aeron_spark.streams.retention import Layout
 from aeron_spark.streams.store import DELETED, RESTORING
 from aeron_spark.streams.stream import STAGES
 from aeron_spark.transport.channel import ChannelUri
@@ -35,6 +38,8 @@ from aeron_spark.transport.channel import ChannelUri
 Progress = Callable[[int], object]
 MAX_CATALOG_BYTES: Final = 1 << 30
 REMOVE_STAGE: Final = "Remove the file; the writer stages the rows again"
+READ_BYTES: Final = 8 << 20  # at a time
+_SEGMENT_NAME: Final = re.compile(r"(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})\.rec", re.ASCII)
 
 
 @dataclass(slots=True)
@@ -47,18 +52,21 @@ class Checked:
 
 
 def verify_store(
-    streams_dir: Path, archive_dir: Path, checked: Checked, *, is_quick: bool = False,
+    streams_dir: Path,
+    archive_dir: Path,
+    checked: Checked,
+    *,
+    is_quick: bool = False,
     progress: Progress = ignore_progress,
-) -> Iterator[StoreFinding]:  # fmt: skip
+) -> Iterator[StoreFinding]:
     """Yield the findings, and count in ``checked``. With ``is_quick``, the frames of the segments are not read."""
     found: Catalog | None = None
     path = archive_dir / catalog.FILE_NAME
     names = sorted(one.name for one in streams_dir.iterdir() if one.is_dir() and not one.name.startswith("."))
     if (streams_dir / RESTORING).exists():
-        yield StoreFinding(
-            DAMAGE, "", f"a restore into {streams_dir} did not finish", "Readers lose all rows",
-            "Empty this folder and the archive's folder, and restore again",
-        )  # fmt: skip
+        what = f"a restore into {streams_dir} did not finish"
+        remedy = "Empty this folder and the archive's folder, and restore again"
+        yield StoreFinding(DAMAGE, "", what, "Readers lose all rows", remedy)
     try:
         found = catalog.parse_catalog(read_regular(path, MAX_CATALOG_BYTES), str(path))
     except OSError as error:
@@ -69,7 +77,7 @@ def verify_store(
     for fault in () if found is None else found.faults:
         yield StoreFinding(DAMAGE, "", f"the archive's catalog is damaged: {fault}", "", RESTORE)
     known: set[Path] = set()
-    segments = find_segments(archive_dir)
+    segments = _Segments(archive_dir, is_quick, progress)
     for name in names:
         check = _StateCheck(streams_dir / name, archive_dir)
         checked.streams += 1
@@ -78,8 +86,7 @@ def verify_store(
             continue
         known.add(ArchiveMark(str(archive_dir), check.definition).path)
         if check.ledger is not None and found is not None:
-            recordings = _RecordingsCheck(check.definition, check.ledger, found, archive_dir, segments, checked)
-            yield from recordings.check(is_quick, progress)
+            yield from _RecordingsCheck(check.definition, check.ledger, found, segments, checked).check()
     for folder in streams_dir.glob(f"{DELETED}*"):
         with suppress(AeronSparkError):  # without a definition, the start of a server deletes the folder alone
             known.add(ArchiveMark(str(archive_dir), read_definition(folder)).path)
@@ -111,10 +118,8 @@ class _StateCheck:
             yield stream_damage(self._name, error.what)
             return
         if is_half_renamed(self._folder, definition):
-            yield StoreFinding(
-                WARNING, self._name, f"its rename to {definition.name!r} is not finished", "",
-                "Start the server, which finishes it",
-            )  # fmt: skip
+            what = f"its rename to {definition.name!r} is not finished"
+            yield StoreFinding(WARNING, self._name, what, "", "Start the server, which finishes it")
         elif definition.name != self._name:
             yield stream_damage(
                 self._name, f"its folder has the stream {definition.name!r}", "Rename the folder to its stream's name"
@@ -144,10 +149,9 @@ class _StateCheck:
         self.ledger = ledger
         yield from self._check_mark(mark, ledger, data)
         if end < len(data):
-            yield StoreFinding(
-                WARNING, self._name, f"the last record of {path} is incomplete ({len(data) - end} bytes)", "",
-                "Start the server, which removes it: the server was killed before the record was acknowledged",
-            )  # fmt: skip
+            what = f"the last record of {path} is incomplete ({len(data) - end} bytes)"
+            remedy = "Start the server, which removes it: the server was killed before the record was acknowledged"
+            yield StoreFinding(WARNING, self._name, what, "", remedy)
 
     def _check_mark(self, mark: ArchiveMark, ledger: Ledger, data: bytes) -> Iterator[StoreFinding]:
         """Compare the journal with the mark that was written when the store was closed."""
@@ -157,15 +161,13 @@ class _StateCheck:
             yield StoreFinding(DAMAGE, self._name, error.what, "", error.remedy)
             return
         if found is None and ledger.epoch:
-            yield StoreFinding(
-                DAMAGE, self._name, f"the mark {mark.path} is missing", "",
-                "Check that this is the archive of the store. The server writes the mark at the stream's next change",
-            )  # fmt: skip
+            remedy = (
+                "Check that this is the archive of the store. The server writes the mark at the stream's next change"
+            )
+            yield StoreFinding(DAMAGE, self._name, f"the mark {mark.path} is missing", "", remedy)
         if found is not None and found.journal_bytes and not _fits(found, ledger, data):
-            yield StoreFinding(
-                DAMAGE, self._name, "the journal is not the one that the server closed: its size or its checksum is "
-                "wrong", "Rows that were committed last may be lost", RESTORE,
-            )  # fmt: skip
+            what = "the journal is not the one that the server closed: its size or its checksum is wrong"
+            yield StoreFinding(DAMAGE, self._name, what, "Rows that were committed last may be lost", RESTORE)
 
     def _check_stages(self, definition: Definition) -> Iterator[StoreFinding]:
         folder = self._folder / STAGES
@@ -183,21 +185,103 @@ class _StateCheck:
             )
 
 
+class _Segments:
+    """Checks the segment files of an archive, frame by frame; with ``is_quick`` only their sizes.
+
+    The work depends on the files that exist, not on the positions in journal and catalog, which another person may have
+    written. ``progress`` is called with the number of bytes of each read.
+    """
+
+    def __init__(self, archive_dir: Path, is_quick: bool, progress: Progress) -> None:
+        self.is_quick = is_quick
+        self._archive_dir = archive_dir
+        self._progress = progress
+        self._positions: dict[int, list[int]] = {}  # the first positions of the files, ascending, by recording id
+        for name in os.listdir(archive_dir):
+            match = _SEGMENT_NAME.fullmatch(name)
+            if match is not None:
+                self._positions.setdefault(int(match[1]), []).append(int(match[2]))
+        for positions in self._positions.values():
+            positions.sort()
+
+    def check(self, recording: Recording, start: int, end: int, content: str) -> Iterator[Fault]:
+        """Yield the faults from ``start`` to ``end``; their rows are lost."""
+        layout = RecordingLayout(
+            recording.initial_term_id, recording.term_length, recording.mtu, recording.stream_id, content
+        )
+        segments = Layout(recording.start_position, recording.term_length, recording.segment_length)
+        buffer = bytearray()
+        positions = self._positions.get(recording.id, ())
+        expected = range(segments.segment_base(start), end, recording.segment_length)
+        missing = expected.start
+        for base in (*(one for one in positions if one in expected), end):
+            if missing < base:
+                what = f"the segment {self._archive_dir / f'{recording.id}-{missing}.rec'} is missing"
+                more = len(range(missing, base, recording.segment_length)) - 1
+                yield Fault(max(start, missing), min(end, base), f"{what}, and {more} after it" if more else what)
+            if base == end:
+                return
+            missing = base + recording.segment_length
+            first, last = max(start, base), min(end, missing)
+            path = self._archive_dir / f"{recording.id}-{base}.rec"
+            try:
+                descriptor = open_regular(path)
+            except OSError as error:
+                yield Fault(first, last, f"the segment {path} cannot be read: {error.strerror}")
+                continue
+            try:
+                size = os.fstat(descriptor).st_size
+                if size < last - base:
+                    yield Fault(max(first, base + size), last, f"the segment {path} has only {size} bytes")
+                    last = max(first, base + size - size % 32)
+                if self.is_quick:
+                    continue
+                if not buffer:
+                    buffer = bytearray(min(recording.term_length, end - start))
+                yield from self._check_terms(descriptor, path, base, first, last, layout, memoryview(buffer))
+            finally:
+                os.close(descriptor)
+
+    def _check_terms(
+        self, descriptor: int, path: Path, base: int, first: int, last: int, layout: RecordingLayout, buffer: memoryview
+    ) -> Iterator[Fault]:
+        at = first
+        while at < last:
+            term_end = at - at % layout.term_length + layout.term_length
+            data = buffer[: min(term_end, last) - at]
+            try:
+                self._read_fully(descriptor, data, at - base)
+            except OSError as error:
+                yield Fault(at, at + len(data), f"the segment {path} cannot be read: {error.strerror or error}")
+            else:
+                fault = check_term(data, at, layout)
+                if fault is not None:
+                    yield Fault(fault.position, fault.end, f"{fault.what} (in {path.name})")
+            at += len(data)
+
+    def _read_fully(self, descriptor: int, data: memoryview, offset: int) -> None:
+        done = 0
+        while done < len(data):
+            count = os.preadv(descriptor, [data[done : done + READ_BYTES]], offset + done)
+            if not count:
+                raise OSError("it ended while it was read")
+            done += count
+            self._progress(count)
+
+
 class _RecordingsCheck:
     """The check of a stream's recordings and their segments."""
 
     def __init__(
-        self, definition: Definition, ledger: Ledger, found: Catalog, archive_dir: Path,
-        segments: Mapping[int, Sequence[int]], checked: Checked,
-    ) -> None:  # fmt: skip
+        self, definition: Definition, ledger: Ledger, found: Catalog, segments: _Segments, checked: Checked
+    ) -> None:
         self._definition = definition
         self._ledger = ledger
         self._catalog = found
-        self._archive_dir = archive_dir
         self._segments = segments
         self._checked = checked
 
-    def check(self, is_quick: bool, progress: Progress) -> Iterator[StoreFinding]:
+    def check(self) -> Iterator[StoreFinding]:
         for index in range(self._definition.partitions):
             self._checked.partitions += 1
             entry = self._catalog.entries.get(self._ledger.recordings[index].recording_id)
@@ -207,7 +291,7 @@ class _RecordingsCheck:
                 yield self._damage(index, start, end, fault, "Readers lose all rows of the partition")
                 continue
             yield from self._check_ends(index, entry.recording)
-            yield from self._check_range(index, entry.recording, is_quick, progress)
+            yield from self._check_range(index, entry.recording)
 
     def _check_ends(self, index: int, recording: Recording) -> Iterator[StoreFinding]:
         """Compare the recording's first and last position with the committed range."""
@@ -219,15 +303,14 @@ class _RecordingsCheck:
         if stop is not None and stop < end:
             yield self._damage(index, stop, end, f"{name} ends at position {stop}", "Readers lose these rows")
         if stop is not None and stop > end:
-            yield StoreFinding(
-                WARNING, self._definition.name, f"{name} has {stop - end} bytes after the committed rows", "",
+            what = f"{name} has {stop - end} bytes after the committed rows"
+            remedy = (
                 "Start the server, which removes them: their commit was not acknowledged, unless the journal is an "
-                "older copy", index, end, stop,
-            )  # fmt: skip
+                "older copy"
+            )
+            yield StoreFinding(WARNING, self._definition.name, what, "", remedy, index, end, stop)
 
-    def _check_range(
-        self, index: int, recording: Recording, is_quick: bool, progress: Progress
-    ) -> Iterator[StoreFinding]:
+    def _check_range(self, index: int, recording: Recording) -> Iterator[StoreFinding]:
         start, end = max(self._ledger.starts[index], recording.start_position), self._ledger.ends[index]
         if recording.stop_position is not None:
             end = min(end, recording.stop_position)
@@ -238,11 +321,8 @@ class _RecordingsCheck:
                 index, start, end, "its rows do not begin and end with frames", "Readers lose these rows"
             )
             return
-        self._checked.bytes += 0 if is_quick else end - start
-        for fault in check_segments(
-            self._archive_dir, recording, start, end, self._ledger.content, self._segments.get(recording.id, ()),
-            is_quick=is_quick, progress=progress,
-        ):  # fmt: skip
+        self._checked.bytes += 0 if self._segments.is_quick else end - start
+        for fault in self._segments.check(recording, start, end, self._ledger.content):
             yield self._damage(index, fault.position, fault.end, fault.what, "Readers lose these rows")
 
     def _damage(self, index: int, start: int, end: int, what: str, lost: str) -> StoreFinding:
