@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +50,15 @@ class Recording:
     channel: str
     original_channel: str
     source: str
+
+    @property
+    def fingerprint(self) -> str:
+        """Eight hex digits that distinguish the recording from another one with the same archive and id.
+
+        The Aeron session id is not included, because an extension of the recording changes it.
+        """
+        numbers = self.initial_term_id, self.stream_id, self.term_length, self.mtu, self.start_timestamp
+        return f"{zlib.crc32(','.join(map(str, numbers)).encode('ascii')):08x}"
 
 
 def recording_of(numbers: Iterable[int], texts: Iterable[str]) -> Recording:

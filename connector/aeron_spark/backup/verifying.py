@@ -22,7 +22,6 @@ from aeron_spark.backup.frames import Fault, RecordingLayout, check_term
 from aeron_spark.backup.manifest import DAMAGE, RESTORE, WARNING, StoreFinding, stream_damage
 from aeron_spark.errors import AeronSparkError, DataLossError
 from aeron_spark.files import open_regular, read_regular
-from aeron_spark.log.api import fingerprint
 from aeron_spark.node.archive_repair import FRAME_ALIGNMENT
 from aeron_spark.streams import archive_mark, journal, stage_files, stages
 from aeron_spark.streams.archive_mark import OTHER_TIME, ArchiveMark, MarkContent
@@ -335,11 +334,7 @@ class _RecordingsCheck:
         if entry is None:
             return f"recording {number} is missing in the archive's catalog"
         recording = entry.recording
-        found = fingerprint(
-            initial_term_id=recording.initial_term_id, stream_id=recording.stream_id, term_length=recording.term_length,
-            mtu=recording.mtu, start_timestamp=recording.start_timestamp,
-        )  # fmt: skip
-        if found != expected.fingerprint:
+        if recording.fingerprint != expected.fingerprint:
             return f"recording {number} is not the one that was created for the partition"
         lengths = recording.term_length, recording.segment_length
         if recording.term_length != self._definition.term_bytes or lengths[1] < lengths[0] or lengths[1] % lengths[0]:

@@ -24,7 +24,6 @@ from aeron_spark.log.api import (
     RecordingState,
     StreamContent,
     direct_stream,
-    fingerprint,
     recording_key,
     split_key,
 )
@@ -220,21 +219,11 @@ def _recordings_of(address: ArchiveAddress, idle_timeout: float) -> ArchiveRecor
     return FilesFirst(FileRecordings(address), open_session)
 
 
-def _fingerprint(recording: Recording) -> str:
-    return fingerprint(
-        initial_term_id=recording.initial_term_id,
-        stream_id=recording.stream_id,
-        term_length=recording.term_length,
-        mtu=recording.mtu,
-        start_timestamp=recording.start_timestamp,
-    )
-
-
 def _state(key: str, found: CataloguedRecording) -> RecordingState:
     recording = found.recording
     return RecordingState(
         key=key,
-        fingerprint=_fingerprint(recording),
+        fingerprint=recording.fingerprint,
         start=recording.start_position,
         end=found.end,
         active=found.active,

@@ -16,7 +16,6 @@ at a multiple of the term length, and always with a new message.
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
@@ -194,15 +193,6 @@ def split_key(key: str) -> tuple[str, int]:
     if not slash or not archive or not _RECORDING_ID.fullmatch(number) or int(number) >= 1 << 63:
         raise ValueError(f"{key!r} is not '<archive>/<recording id>'")
     return archive, int(number)
-
-
-def fingerprint(*, initial_term_id: int, stream_id: int, term_length: int, mtu: int, start_timestamp: int) -> str:
-    """Return eight hex digits that distinguish a recording from another one with the same archive and id.
-
-    The Aeron session id is not included, because an extension of the recording changes it.
-    """
-    text = f"{initial_term_id},{stream_id},{term_length},{mtu},{start_timestamp}"
-    return f"{zlib.crc32(text.encode('ascii')):08x}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ import msgspec
 
 from aeron_spark.aeron.recording import Recording
 from aeron_spark.errors import AeronSparkError, DataFormatError
-from aeron_spark.log.api import fingerprint
 from aeron_spark.log.epochs import Epochs
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.journal_records import Count, Position, RecordingOf
@@ -41,13 +40,7 @@ class Shape:
     def of(cls, recording: Recording) -> Shape:
         return cls(
             recording_id=recording.id,
-            fingerprint=fingerprint(
-                initial_term_id=recording.initial_term_id,
-                stream_id=recording.stream_id,
-                term_length=recording.term_length,
-                mtu=recording.mtu,
-                start_timestamp=recording.start_timestamp,
-            ),
+            fingerprint=recording.fingerprint,
             stream_id=recording.stream_id,
             initial_term_id=recording.initial_term_id,
             term_length=recording.term_length,

@@ -15,7 +15,6 @@ from typing import Final
 from aeron_spark.aeron.archive_catalog import Catalog, CatalogEntry, encode_catalog, parse_catalog
 from aeron_spark.aeron.recording import Recording
 from aeron_spark.backup.copying import BackupSource
-from aeron_spark.log.api import fingerprint
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.definition import Definition, read_definition, write_definition
 from aeron_spark.streams.journal import JournaledLedger, StoreOpening, create_ledger
@@ -120,7 +119,7 @@ class FakeStore:
         shapes = []
         for index in range(partitions):
             entries[first + index] = make_entry(definition, index, first + index)
-            shapes.append(shape_of(entries[first + index]))
+            shapes.append(Shape.of(entries[first + index].recording))
         self._write_catalog(Catalog(0x30100, first + partitions, 64, entries))
         folder = self.streams_dir / name
         folder.mkdir()
@@ -246,22 +245,6 @@ def make_entry(definition: Definition, index: int, number: int) -> CatalogEntry:
         "aeron:ipc", channel.decode(), "aeron:ipc",
     )  # fmt: skip
     return CatalogEntry(recording, head + data)
-
-
-def shape_of(entry: CatalogEntry) -> Shape:
-    """Return the shape of a recording, as the archive would report it."""
-    recording = entry.recording
-    found = fingerprint(
-        initial_term_id=recording.initial_term_id,
-        stream_id=recording.stream_id,
-        term_length=recording.term_length,
-        mtu=recording.mtu,
-        start_timestamp=recording.start_timestamp,
-    )
-    return Shape(
-        recording.id, found, recording.stream_id, recording.initial_term_id, recording.term_length, recording.mtu,
-        recording.segment_length,
-    )  # fmt: skip
 
 
 def read_values(store: FakeStore, stream: FakeStream, partition: int) -> list[tuple[int, bytes]]:

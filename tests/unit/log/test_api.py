@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aeron_spark.log.api import Range, RecordingState, fingerprint, recording_key, split_key
+from aeron_spark.aeron.recording import Recording
+from aeron_spark.log.api import Range, RecordingState, recording_key, split_key
 
 
 @given(st.text(min_size=1), st.integers(0, 2**63 - 1))
@@ -23,11 +26,13 @@ def test_an_invalid_key_is_refused(text: str) -> None:
 
 
 def test_a_fingerprint_changes_with_each_of_its_parts() -> None:
-    parts = {"initial_term_id": 1, "stream_id": 2, "term_length": 65536, "mtu": 1408, "start_timestamp": 5}
-    prints = {fingerprint(**parts), *(fingerprint(**{**parts, name: parts[name] + 1}) for name in parts)}
-    assert len(prints) == 6
-    # checkpoints contain it, so it must not change between versions
-    assert fingerprint(**parts) == "43219bc3"
+    recording = Recording(7, 5, None, 0, None, 1, 65536, 65536, 1408, 9, 2, "aeron:ipc", "aeron:ipc", "")
+    parts = ("initial_term_id", "stream_id", "term_length", "mtu", "start_timestamp")
+    others = [replace(recording, **{name: getattr(recording, name) + 1}) for name in parts]
+    assert len({one.fingerprint for one in (recording, *others)}) == 6
+    assert replace(recording, session_id=10).fingerprint == recording.fingerprint  # an extension changes the session
+    # Checkpoints contain it, so it must not change between versions.
+    assert recording.fingerprint == "43219bc3"
 
 
 def test_a_recording_state_has_the_parts_of_its_key() -> None:
