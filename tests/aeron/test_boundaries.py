@@ -10,8 +10,9 @@ from itertools import chain
 
 import pyarrow as pa
 
+from aeron_spark.aeron.boundary import WantedBoundary
 from aeron_spark.direct.archive_log import ArchiveLog
-from aeron_spark.direct.archive_recordings import StreamAddress, WantedBoundary
+from aeron_spark.direct.archive_recordings import StreamAddress
 from aeron_spark.direct.session_recordings import SessionRecordings
 from aeron_spark.log.api import Boundary, Range, RecordingState
 from aeron_spark.log.decoding import SmallValues, read_range

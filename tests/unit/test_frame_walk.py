@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aeron_spark.aeron import boundary as frame_walk
-from aeron_spark.aeron.boundary import FrameWalk, UnwalkableFilesError, Walked, WalkRange, find_end, walk_files
+from aeron_spark.aeron.boundary import (
+    FrameWalk,
+    UnwalkableFilesError,
+    Walked,
+    WalkRange,
+    WantedBoundary,
+    find_end,
+    walk_files,
+)
 from aeron_spark.aeron.recording import Recording
 from aeron_spark.wire.chunks import Content, Header, encode_header
 
@@ -61,7 +69,7 @@ def boundary(folder: Path, start: int, limit: int, end: int, rows: int | None, *
     def walk(wanted: WalkRange) -> Walked:
         return walk_files(folder, RECORDING, wanted, framed=framed)
 
-    return find_end(walk, TERM, start=start, limit=limit, end=end, max_rows=rows)
+    return find_end(walk, TERM, WantedBoundary(start, limit, end, rows))
 
 
 @settings(max_examples=60, deadline=None)

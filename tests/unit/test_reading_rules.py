@@ -51,8 +51,6 @@ SHORT_MODULES: Final = frozenset(
 """Modules of fewer lines, whose importers have no other module in common."""
 
 LONG_SIGNATURES: Final = {
-    "aeron.boundary_walk": "find_boundary",
-    "aeron.guard": "register",
     "aio.client": "reader writer writer",
     "cli.bans": "add",
     "cli.bench": "load",

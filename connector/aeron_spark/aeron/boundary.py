@@ -55,15 +55,24 @@ class Walked:
 Walk = Callable[[WalkRange], Walked]
 
 
-def find_end(
-    walk: Walk, term_length: int, *, start: int, limit: int, end: int, max_rows: int | None
-) -> tuple[int, int]:
-    """Return a position at which a range from ``start`` may end, and its number of rows if they were counted (else 0).
+@dataclass(frozen=True, slots=True)
+class WantedBoundary:
+    """The arguments of :class:`aeron_spark.log.api.Boundaries`, without the recording."""
+
+    start: int
+    limit: int
+    end: int
+    max_rows: int | None
+
+
+def find_end(walk: Walk, term_length: int, wanted: WantedBoundary) -> tuple[int, int]:
+    """Return a position at which the wanted range may end, and its number of rows if they were counted (else 0).
 
     See :class:`aeron_spark.log.api.Boundaries` for the guarantees. Walks at most one term or, with ``max_rows``, the
     range. A damaged part of the recording counts as padding: it ends where reading continues, see ``after_damage``.
     """
-    aligned = limit - limit % FRAME_ALIGNMENT
+    start, end, max_rows = wanted.start, wanted.end, wanted.max_rows
+    aligned = wanted.limit - wanted.limit % FRAME_ALIGNMENT
     if max_rows is None:
         found = _last_term_boundary(walk, term_length, start, aligned, end)
         if found > start:

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark.aeron.archive import Archive, ReplayedRange
-from aeron_spark.aeron.boundary import HEADER_LENGTH, Walked, WalkRange, after_damage, ends_inside_frame, find_end
+from aeron_spark.aeron.boundary import (
+    HEADER_LENGTH,
+    Walked,
+    WalkRange,
+    WantedBoundary,
+    after_damage,
+    ends_inside_frame,
+    find_end,
+)
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.aeron.recording import Recording, UnreadableBytesError, segment_at
 
@@ -17,24 +25,21 @@ MAPPED_BYTES: Final = 16 << 20  # maximum of a segment file that is mapped in on
 def find_boundary(
     archive: Archive,
     recording: Recording,
+    wanted: WantedBoundary,
     *,
     framed: bool,
-    start: int,
-    limit: int,
-    end: int,
-    max_rows: int | None,
     idle_timeout: float,
 ) -> tuple[int, int]:
-    """Return a position at which a range from ``start`` may end, and its number of rows if they were counted (else 0).
+    """Return a position at which the wanted range may end, and its number of rows if they were counted (else 0).
 
     See :class:`aeron_spark.log.api.Boundaries` for the guarantees. Reads the headers of at most one term or, with
     ``max_rows``, of the range.
     """
 
-    def walk_range(wanted: WalkRange) -> Walked:
-        return walk(archive, recording, wanted, framed=framed, idle_timeout=idle_timeout)
+    def walk_range(one: WalkRange) -> Walked:
+        return walk(archive, recording, one, framed=framed, idle_timeout=idle_timeout)
 
-    return find_end(walk_range, recording.term_length, start=start, limit=limit, end=end, max_rows=max_rows)
+    return find_end(walk_range, recording.term_length, wanted)
 
 
 def walk(archive: Archive, recording: Recording, wanted: WalkRange, *, framed: bool, idle_timeout: float) -> Walked:

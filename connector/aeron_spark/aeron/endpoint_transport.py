@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.driver import DriverServer, IsLocked
-from aeron_spark.aeron.guard import GuardRules, Registration, guarded, register, require_cookies
+from aeron_spark.aeron.guard import GuardRules, Registration, SessionOwner, guarded, register, require_cookies
 from aeron_spark.aeron.inbox import CLIENT_EVENT_BYTES, AeronInbox, first_address
 from aeron_spark.aeron.java_calls import describe, java_errors
 from aeron_spark.aeron.jvm import enter_java, jclass
@@ -405,9 +405,14 @@ class AeronServerTransport:
         return sender.token, address
 
     def _register_owner(
-        self, image: int, address: ServerAddress, *, received: tuple[int, int] | None = None,
-        published: tuple[int, int] | None = None, control_port: int | None = None,
-    ) -> list[Registration]:  # fmt: skip
+        self,
+        image: int,
+        address: ServerAddress,
+        *,
+        received: tuple[int, int] | None = None,
+        published: tuple[int, int] | None = None,
+        control_port: int | None = None,
+    ) -> list[Registration]:
         """Register the image's sender with the driver's guard as the owner of these Aeron sessions and streams.
 
         Does not wait: a driver executes commands in order, so the rules are in force when the publication or
@@ -416,23 +421,12 @@ class AeronServerTransport:
         sender = self.inbox.senders.get(image)
         if sender is None or sender.host is None:
             return []
-        host = sender.host
         owners = []
         if received is not None:
-            owners.append(
-                register(
-                    self.client, "received", port=address.data_port, session_id=received[0], stream_id=received[1],
-                    address=host, wait=False,
-                )
-            )  # fmt: skip
+            owners.append(SessionOwner("received", address.data_port, *received, sender.host))
         if published is not None:
-            owners.append(
-                register(
-                    self.client, "published", port=control_port or address.control_port, session_id=published[0],
-                    stream_id=published[1], address=host, wait=False,
-                )
-            )  # fmt: skip
-        return owners
+            owners.append(SessionOwner("published", control_port or address.control_port, *published, sender.host))
+        return [register(self.client, owner, wait=False) for owner in owners]
 
     def _publish(self, channel: str, stream_id: int, session_id: int) -> AeronPublication:
         return AeronPublication(self.inbox, channel, stream_id, session_id, self._publications)

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from aeron_spark.aeron import jvm
 from aeron_spark.aeron.client import Client
@@ -142,25 +142,40 @@ class Registration:
             self._remove()
 
 
-def register(
-    client: Client,
-    direction: Literal["received", "published"],
-    *,
-    port: int,
-    session_id: int,
-    stream_id: int,
-    address: str,
-    address_port: int = 0,
-    wait: bool = True,
-) -> Registration:
-    """Register the only allowed sender of a received Aeron session, or the only allowed receiver of a published one.
+class SessionOwner(NamedTuple):
+    """The only allowed sender of a received Aeron session, or the only allowed receiver of a published one.
 
-    ``port`` is the local port of the endpoint; ``address_port`` 0 allows any port. The rule is in force when this
-    returns, but 10 ms later for an image that is open already on one of the channel's open streams. Without ``wait``
-    it is in force when the driver has executed the client's next request. A driver without a guard ignores it.
+    ``port`` is the local port of the endpoint. ``address_port`` 0 allows any port of ``address``.
     """
-    key = owner_key(direction, port, session_id, stream_id, address, address_port)
-    label = f"guard owner of {direction} session {session_id} stream {stream_id} port {port}: {address}"[:380].encode()
+
+    direction: Literal["received", "published"]
+    port: int
+    session_id: int
+    stream_id: int
+    address: str
+    address_port: int = 0
+
+    def key(self) -> bytes:
+        """Return the key of its counter for Java's ``OwnerRegistry``; IPv4 is mapped into IPv6."""
+        direction, address = DIRECTIONS[self.direction], mapped_address(self.address)
+        return OWNER_KEY.pack(
+            OWNER_LAYOUT, direction, self.port, self.session_id, self.stream_id, self.address_port, address
+        )
+
+    def __str__(self) -> str:
+        """Return the label of its counter."""
+        what = f"{self.direction} session {self.session_id} stream {self.stream_id} port {self.port}"
+        return f"guard owner of {what}: {self.address}"
+
+
+def register(client: Client, owner: SessionOwner, *, wait: bool = True) -> Registration:
+    """Register the owner of an Aeron session with the guard.
+
+    The rule is in force when this returns, but 10 ms later for an image that is open already on one of the channel's
+    open streams. Without ``wait`` it is in force when the driver has executed the client's next request. A driver
+    without a guard ignores it.
+    """
+    key, label = owner.key(), str(owner)[:380].encode()
     buffer = jvm.jclass("org.agrona.concurrent.UnsafeBuffer")
     described = (OWNER_TYPE, buffer(key), 0, len(key), buffer(label), 0, len(label))
     with java_errors("registering with the guard"):
@@ -182,17 +197,3 @@ def require_cookies(client: Client, *, port: int, stream_id: int, secret: bytes)
     with java_errors("registering with the guard"):
         counter = client.aeron.addCounter(COOKIE_TYPE, buffer(key), 0, len(key), buffer(label), 0, len(label))
     return Registration(counter.close)
-
-
-def owner_key(
-    direction: Literal["received", "published"],
-    port: int,
-    session_id: int,
-    stream_id: int,
-    address: str,
-    address_port: int = 0,
-) -> bytes:
-    """Return the key of a registration's counter for Java's ``OwnerRegistry``; IPv4 is mapped into IPv6."""
-    return OWNER_KEY.pack(
-        OWNER_LAYOUT, DIRECTIONS[direction], port, session_id, stream_id, address_port, mapped_address(address)
-    )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aeron_spark.aeron.boundary import WantedBoundary
 from aeron_spark.aeron.recording import ArchiveAddress, Recording, read_recorded
 from aeron_spark.direct.archive_recordings import (
     ArchiveRecordings,
@@ -13,7 +14,6 @@ from aeron_spark.direct.archive_recordings import (
     FileRecordings,
     FilesFirst,
     StreamAddress,
-    WantedBoundary,
 )
 from aeron_spark.errors import DataLossError
 from aeron_spark.log.api import (

@@ -25,7 +25,7 @@ from typing import Final, Protocol, TypeVar
 
 from aeron_spark import node
 from aeron_spark.aeron.archive_catalog import FILE_NAME, parse_catalog
-from aeron_spark.aeron.boundary import UnwalkableFilesError, Walked, WalkRange, find_end, walk_files
+from aeron_spark.aeron.boundary import UnwalkableFilesError, Walked, WalkRange, WantedBoundary, find_end, walk_files
 from aeron_spark.aeron.counters import read_recorded_positions
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.errors import ConnectError, DataLossError, SetupError
@@ -228,16 +228,6 @@ def segment_base(recording: Recording, position: int) -> int:
     return origin + (position - origin) // recording.segment_length * recording.segment_length
 
 
-@dataclass(frozen=True, slots=True)
-class WantedBoundary:
-    """The arguments of :class:`aeron_spark.log.api.Boundaries`, without the recording."""
-
-    start: int
-    limit: int
-    end: int
-    max_rows: int | None
-
-
 class ArchiveRecordings(Protocol):
     """The recordings of one archive."""
 
@@ -346,10 +336,7 @@ class FileRecordings:
             return walk_files(self._folder, recording, one, framed=framed)
 
         try:
-            position, rows = find_end(
-                walk, recording.term_length, start=wanted.start, limit=wanted.limit, end=wanted.end,
-                max_rows=wanted.max_rows,
-            )  # fmt: skip
+            position, rows = find_end(walk, recording.term_length, wanted)
         except UnwalkableFilesError as error:
             self._is_walk_too_long = error.is_too_long
             raise CannotAnswerError(str(error)) from error

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from aeron_spark.aeron.archive import Archive, ReplayedRange, archive_of
+from aeron_spark.aeron.boundary import WantedBoundary
 from aeron_spark.aeron.boundary_walk import find_boundary
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.aeron.row_sources import ReplaySource, SegmentSource, drain
-from aeron_spark.direct.archive_recordings import CataloguedRecording, WantedBoundary
+from aeron_spark.direct.archive_recordings import CataloguedRecording
 from aeron_spark.errors import SetupError, TransportError
 from aeron_spark.log.api import Boundary
 from aeron_spark.wire.values import Rows
@@ -66,11 +67,8 @@ class SessionRecordings:
 
     def boundary(self, recording: Recording, wanted: WantedBoundary, *, framed: bool) -> Boundary:
         """Return a boundary of the recording, from the archive's files or from a replay."""
-        position, rows = find_boundary(
-            archive_of(self._address), recording, framed=framed, start=wanted.start, limit=wanted.limit,
-            end=wanted.end, max_rows=wanted.max_rows, idle_timeout=self._idle_timeout,
-        )  # fmt: skip
-        return Boundary(position, rows)
+        archive = archive_of(self._address)
+        return Boundary(*find_boundary(archive, recording, wanted, framed=framed, idle_timeout=self._idle_timeout))
 
     def _retried(self, ask: Callable[[Archive], Answer]) -> Answer:
         archive = archive_of(self._address)

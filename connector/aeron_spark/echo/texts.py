@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.guard import GuardRules, Registration, guarded, register
+from aeron_spark.aeron.guard import GuardRules, Registration, SessionOwner, guarded, register
 from aeron_spark.aeron.publications import BytesPublication
 from aeron_spark.errors import TransportError
 from aeron_spark.protocol.ids import Entropy
@@ -215,17 +215,9 @@ def guarded_channel(channel: str) -> str:
 
 def register_owner(client: Client, duologue: EchoAddress, address: str) -> list[Registration]:
     """Make the guard admit only the host ``address`` to a duologue's two channels, which ``client`` opens next."""
-    session_id, stream_id = duologue.session_id, STREAM_ID
-    return [
-        register(
-            client, "received", port=duologue.data_port, session_id=session_id, stream_id=stream_id, address=address,
-            wait=False,
-        ),
-        register(
-            client, "published", port=duologue.control_port, session_id=session_id, stream_id=stream_id,
-            address=address, wait=False,
-        ),
-    ]  # fmt: skip
+    received = SessionOwner("received", duologue.data_port, duologue.session_id, STREAM_ID, address)
+    published = SessionOwner("published", duologue.control_port, duologue.session_id, STREAM_ID, address)
+    return [register(client, owner, wait=False) for owner in (received, published)]
 
 
 ATTEMPTS: Final = 4  # an attempt fails with a probability of 2^-31 per existing publication

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from aeron_spark.aeron.archive import archive_of
+from aeron_spark.aeron.boundary import WantedBoundary
 from aeron_spark.aeron.boundary_walk import find_boundary
 from aeron_spark.aeron.recording import Recording, segment_at
 from aeron_spark.errors import (
@@ -155,11 +156,9 @@ class Stream:
         end = min(end, state.end)
         if start >= end:
             return Boundary(start, 0)
-        position, rows = find_boundary(
-            archive_of(self._parts.address), _recording(state), framed=framed, start=start,
-            limit=min(limit, end), end=end, max_rows=max_rows, idle_timeout=self._parts.settings.timeout_s,
-        )  # fmt: skip
-        return Boundary(position, rows)
+        archive, idle_s = archive_of(self._parts.address), self._parts.settings.timeout_s
+        wanted = WantedBoundary(start, min(limit, end), end, max_rows)
+        return Boundary(*find_boundary(archive, _recording(state), wanted, framed=framed, idle_timeout=idle_s))
 
     def blocks(
         self, partition: int, start: int, end: int, max_bytes: int, into: memoryview | None = None

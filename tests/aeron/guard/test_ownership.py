@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from aeron_spark.aeron.guard import GuardRules, Registration, register
+from aeron_spark.aeron.guard import GuardRules, Registration, SessionOwner, register
 from tests.aeron.guard import frames
 from tests.aeron.guard.drivers import Driver
 from tests.aeron.guard.endpoints import CollectingSubscription, send_until, subscription_on_free_port
@@ -18,15 +18,7 @@ STRICT = GuardRules(streams=(OPEN,))
 
 
 def register_owner(server: CollectingSubscription, session: int, address: str, port: int = 0) -> Registration:
-    return register(
-        server.driver.client,
-        "received",
-        port=server.port,
-        session_id=session,
-        stream_id=STREAM,
-        address=address,
-        address_port=port,
-    )
+    return register(server.driver.client, SessionOwner("received", server.port, session, STREAM, address, port))
 
 
 @pytest.mark.parametrize("guard", [True, False])

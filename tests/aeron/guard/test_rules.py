@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aeron_spark.aeron.guard import GuardRules, guarded, has_guard, owner_key, suppliers
+from aeron_spark.aeron.guard import GuardRules, SessionOwner, guarded, has_guard, suppliers
 from aeron_spark.errors import OptionError, TransportError
 from tests.aeron.guard.drivers import Driver
 from tests.aeron.guard.endpoints import subscription_on_free_port
@@ -25,9 +25,9 @@ def test_an_invalid_rule_is_refused(wrong: dict[str, object]) -> None:
 
 
 def test_an_owners_key_has_the_documented_layout() -> None:
-    key = owner_key("published", 40101, -2, 3, "192.0.2.1", 9)
+    key = SessionOwner("published", 40101, -2, 3, "192.0.2.1", 9).key()
     assert key.hex() == "0100000002000000a59c0000feffffff0300000009000000" + "00" * 10 + "ffffc0000201"
-    assert owner_key("received", 1, 2, 3, "2001:db8::1")[24:].hex() == "20010db8" + "0" * 22 + "01"
+    assert SessionOwner("received", 1, 2, 3, "2001:db8::1").key()[24:].hex() == "20010db8" + "0" * 22 + "01"
 
 
 @pytest.mark.parametrize("parameter", ["guard-session=3", "guard=yes", "guard-allow=localhost", "guard-rate=0"])

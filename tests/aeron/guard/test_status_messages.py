@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aeron_spark.aeron.counters import read_counters
-from aeron_spark.aeron.guard import GuardRules, guarded, register
+from aeron_spark.aeron.guard import GuardRules, SessionOwner, guarded, register
 from aeron_spark.errors import WaitTimeout
 from aeron_spark.waiting import wait_for
 from tests.aeron.guard import frames
@@ -138,10 +138,9 @@ def test_a_guard_prevents_the_hijack_of_a_response_publication(driver: Driver, r
 def test_a_guarded_response_publication_follows_its_owner_until_a_receiver_has_an_image(driver: Driver) -> None:
     """Regression: a reader that requested the set-up again, from another port, was refused for five seconds."""
     session = 77
-    owner = {"session_id": session, "stream_id": STREAM, "address": "127.0.0.31"}
     with ExitStack() as stack:
         _, first, port = responding(driver, GuardRules(), stack)
-        stack.callback(register(driver.client, "published", port=port, **owner).close)
+        stack.callback(register(driver.client, SessionOwner("published", port, session, STREAM, "127.0.0.31")).close)
         channel = f"{first.channel()}|session-id={session}"
         publication = stack.enter_context(publication_to(driver, channel, STREAM))
         # two ports of one address
@@ -194,10 +193,8 @@ def test_the_guard_of_an_open_stream_knows_an_owner_before_its_publication_start
         try:
             for session in range(100, 140):
                 sessions.append(session)
-                held = register(
-                    driver.client, "published", port=port, session_id=session, stream_id=STREAM, address="127.0.0.3",
-                    wait=False,
-                )  # fmt: skip
+                owner = SessionOwner("published", port, session, STREAM, "127.0.0.3")
+                held = register(driver.client, owner, wait=False)
                 stack.callback(held.close)
                 publications.append(
                     stack.enter_context(publication_to(driver, f"{channel}|session-id={session}", STREAM))
@@ -239,14 +236,8 @@ def test_a_receiver_without_an_owner_does_not_stall_a_guarded_publication(driver
     channel = f"aeron:udp?control=127.0.0.1:{port}|control-mode=dynamic|term-length=64k|fc=min"
     channel = guarded(channel, GuardRules(streams=(1,))) if guard else channel
     with publication_to(driver, channel, STREAM) as fan_out, frame_senders(2, port) as (owner, sender):
-        held = register(
-            driver.client,
-            "published",
-            port=port,
-            session_id=int(fan_out.sessionId()),
-            stream_id=STREAM,
-            address="127.0.0.3",
-        )
+        session = int(fan_out.sessionId())
+        held = register(driver.client, SessionOwner("published", port, session, STREAM, "127.0.0.3"))
         owner.send(status_of(fan_out, 1, window=32 * KIB))
         await_connected(fan_out)
         sender.send(status_of(fan_out, 2, window=32 * KIB), status_of(fan_out, 2, window=0))

@@ -11,7 +11,7 @@ from typing import cast
 
 import pyarrow as pa
 
-from aeron_spark.aeron.boundary import BEGIN, END, FrameWalk, Walked, WalkRange, find_end
+from aeron_spark.aeron.boundary import BEGIN, END, FrameWalk, Walked, WalkRange, WantedBoundary, find_end
 from aeron_spark.log.api import (
     Boundary,
     Log,
@@ -156,7 +156,7 @@ class Archives:
             found.walk(bytes(one.data[wanted.start - one.start : wanted.end - one.start]), wanted.start)
             return found.result
 
-        position, rows = find_end(walk, TERM, start=start, limit=limit, end=end, max_rows=max_rows)
+        position, rows = find_end(walk, TERM, WantedBoundary(start, limit, end, max_rows))
         return Boundary(position, rows)
 
     def counting(self, *, framed: bool) -> Archives:
