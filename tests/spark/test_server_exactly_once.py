@@ -28,6 +28,7 @@ from tests.spark.stream_server import (
     read_frame,
     write_frame,
 )
+from tests.stream_requests import create_request
 from tests.waiting import poll_until
 
 pytestmark = pytest.mark.usefixtures("server_route_warmed_up")
@@ -149,7 +150,7 @@ def test_running_queries_read_and_write_a_server_that_is_added(
     spark: SparkSession, server: StreamServer, second_server: StreamServer, tmp_path: Path
 ) -> None:
     for one in (server, second_server):
-        one.endpoint.streams.create("grows", 2)
+        one.endpoint.streams.create(create_request("grows", 2))
     file = tmp_path / "servers"
     file.write_text(format_server_list(server))
     options = server.options("grows", server=f"@{file}")
@@ -177,7 +178,7 @@ def test_running_queries_read_and_write_a_server_that_is_added(
         assert seen == set(range(200))
     finally:
         query.stop()
-    streams = [one.endpoint.streams.create("spread-by-file", 2) for one in (server, second_server)]
+    streams = [one.endpoint.streams.create(create_request("spread-by-file", 2)) for one in (server, second_server)]
     target = {**options, "stream": "spread-by-file"}
     copied = copy_available(frame, target, tmp_path / "d")
     last = sorted(stream.last_committed(str(copied.id)).transaction for stream in streams)
