@@ -32,7 +32,7 @@ _OF_THE_SERVER: Final = """
 # For late records and repeated requests of the peer, within a bound, as long as the connection's object exists
 _OF_THE_CONNECTION: Final = """
     ConnectionRunner.tampered IncomingStages._failed OperationService._used_at TransferAssembly._abandoned
-    TransferRunner._sent
+    Transfers._sent
 """
 # The addresses of a closed transport, the senders that it has seen, and the leases of others on its Aeron client
 _OF_THE_TRANSPORT: Final = """

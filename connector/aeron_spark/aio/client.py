@@ -19,9 +19,9 @@ from aeron_spark.aio.writer import BufferedWriter, StreamWriter
 from aeron_spark.client.client import MIN_CONNECT_S, ClientState
 from aeron_spark.client.runner import ClientRunner
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.deliveries import CONFIRM_REMEDY, CONFIRMS
 from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, Pending
 from aeron_spark.connection.runner import ConnectionRunner
+from aeron_spark.connection.sender import CONFIRM_REMEDY, CONFIRMS
 from aeron_spark.errors import AeronSparkError, EndedError, UsageError, WaitTimeout
 from aeron_spark.process import ExitHook, bind_to_process
 from aeron_spark.protocol import rpc_objects
@@ -147,24 +147,25 @@ class Sending:
     async def send(self, message: object, timeout: float | None, *, acknowledge: bool) -> None:
         """Send a message; with ``acknowledge``, wait until the peer's listeners have returned."""
         connection, seconds = self._connection, self._connection.send_seconds(timeout)
-        begun = connection.messages.begin(message, acknowledge=acknowledge)
+        begun = connection.begin_send(message, acknowledge=acknowledge)
         if begun is None:
             await self._on_thread(
                 partial(connection.for_program.send, message, timeout=timeout, acknowledge=acknowledge)
             )
             return
+        accepted, confirmed = begun
         end = self._own_loop.time() + seconds
         try:
-            await self._accepted(begun.accepted, seconds)
-            if begun.confirmed is not None:
-                await self._own_loop.wait(begun.confirmed, max(0.0, end - self._own_loop.time()))
-                if not begun.confirmed.done():
+            await self._accepted(accepted, seconds)
+            if confirmed is not None:
+                await self._own_loop.wait(confirmed, max(0.0, end - self._own_loop.time()))
+                if not confirmed.done():
                     awaited = f"waited {seconds:.3g} s for {connection.label} {CONFIRMS}"
                     raise WaitTimeout(awaited, remedy=CONFIRM_REMEDY)
-                begun.confirmed.result()
+                confirmed.result()
         finally:
-            if begun.confirmed is not None:
-                begun.confirmed.cancel()  # no effect on one that has ended
+            if confirmed is not None:
+                confirmed.cancel()  # no effect on one that has ended
 
     async def ping(self, timeout: float | None) -> float:
         """Return the round-trip time in seconds."""

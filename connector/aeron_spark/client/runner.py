@@ -40,7 +40,7 @@ from aeron_spark.protocol import client_events as e
 from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.client_events import ClientEffect, ClientEvent, ClientState, Effects
 from aeron_spark.protocol.client_machine import ClientMachine
-from aeron_spark.protocol.connection_machine import PeerClosed
+from aeron_spark.protocol.frames import PeerClose
 from aeron_spark.protocol.handshake_payloads import type_digests
 from aeron_spark.protocol.rpc_messages import Target
 from aeron_spark.protocol.transfers import Purpose
@@ -144,7 +144,7 @@ class ClientRunner:
     def is_stopped(self) -> bool:
         """Whether the client neither has a link nor tries to connect, and sending raises the error."""
         is_idle = self.machine.state is ClientState.IDLE and not self.machine.is_reconnecting and self._waiting.done()
-        return is_idle and ((connection := self.connection) is None or connection.machine.refuses_records)
+        return is_idle and ((connection := self.connection) is None or connection.refuses_records)
 
     def request_connect(self, until: float | None, *, reconnecting: bool = False) -> tuple[Future[Connection], bool]:
         """Have the event loop connect until then; return the future of the connection, and whether it is this call's.
@@ -257,7 +257,7 @@ class ClientRunner:
             case e.Attach():
                 return self._attach(effect, now)
             case e.Detach(session):
-                self._by_session[session].sender.detach(now)
+                self._by_session[session].detach(now)
             case e.RefuseSending(session, error):
                 self._by_session[session].sender.refuse(error)
             case e.EndConnection(session, error):
@@ -359,7 +359,7 @@ class ClientRunner:
             ends.retry(now)
         elif ends.connected:  # not before: see BulkLink.opening
             link.has_offered_open = True
-            ends.send_open(link.connection.machine.session.received, now)
+            ends.send_open(link.connection.session.received, now)
         return ends.is_blocked
 
     def _attach(self, effect: e.Attach, now: float) -> ClientEvent:
@@ -367,7 +367,7 @@ class ClientRunner:
         assert link is not None  # its first frame was just verified
         connection.peer = self._on_path(connection.peer)
         try:
-            connection.sender.attach(link.ends, effect.received, now)
+            connection.attach(link.ends, effect.received, now)
         except AeronSparkError as error:
             return e.SessionFailed(effect.session, error)
         connection.sender.flush()
@@ -407,7 +407,7 @@ class ClientRunner:
     def _looked_up(self, answer: Future[bytes | None]) -> None:
         event: ClientEvent
         try:
-            received = 0 if self.connection is None else self.connection.machine.session.received
+            received = 0 if self.connection is None else self.connection.session.received
             event = e.KeyKnown(answer.result(), received, type_digests(self.runtime.types))
         except AeronSparkError as error:
             event = e.LookUpFailed(error)
@@ -514,7 +514,7 @@ class ClientRunner:
         if self._link is not None and connection is self.connection:
             self._handle_event(e.LinkFailed(self._link.number, error, expired), now)
 
-    def peer_closed(self, connection: ConnectionRunner, closed: PeerClosed, now: float) -> None:
+    def peer_closed(self, connection: ConnectionRunner, closed: PeerClose, now: float) -> None:
         """Handle the server's CLOSE."""
         if self._link is not None and connection is self.connection:
             self._handle_event(e.PeerClosed(self._link.number, closed.keep_session, closed.error), now)

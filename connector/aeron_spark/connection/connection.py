@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from aeron_spark.connection.deliveries import Listeners
-from aeron_spark.connection.frame_sender import FrameSender
-from aeron_spark.connection.message_sender import MessageSender
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, Rpc
-from aeron_spark.connection.transfers import TransferRunner
+from aeron_spark.connection.sender import Sender
+from aeron_spark.connection.transfers import Transfers
 from aeron_spark.process import bind_to_process
-from aeron_spark.protocol.connection_machine import ConnectionMachine
 from aeron_spark.protocol.message_types import TYPE_ID
 from aeron_spark.protocol.rpc_objects import Proxy
+from aeron_spark.protocol.session import Session
 from aeron_spark.transport.api import OfferResult
 from aeron_spark.waiting import result_within
 
@@ -29,11 +28,10 @@ class ConnectionParts(Protocol):
     peer: PeerInfo
     connected_at: float
     state_lock: threading.RLock
-    """Guards the machine, the listeners and the objects of the connection."""
-    machine: ConnectionMachine
-    sender: FrameSender
-    messages: MessageSender
-    transfers: TransferRunner
+    """Guards the session, the listeners and the objects of the connection."""
+    session: Session
+    sender: Sender
+    transfers: Transfers
     rpc: Rpc
     listeners: Listeners[Callable[[Any], object]]
     disconnect_listeners: list[Callable[[Connection], object]]
@@ -59,6 +57,12 @@ class ConnectionParts(Protocol):
 
     def ping_seconds(self, timeout: float | None) -> float:
         """Return the seconds that a program waits for the response to a ping: its own, or else the endpoint's."""
+
+    def send(self, message: object, seconds: float, *, acknowledge: bool) -> None:
+        """Send a message. Each of its records may wait ``seconds`` for room."""
+
+    def send_many(self, messages: Sequence[object], seconds: float) -> None:
+        """Send messages with many in a frame."""
 
     def begin_ping(self, seconds: float) -> Future[float]:
         """Send a ping that ends after ``seconds``; return the future of its round-trip time."""
@@ -122,7 +126,7 @@ class Connection:
     @property
     def max_message(self) -> int:
         """Bytes of the longest message that is sent in one record. A longer one is sent as a transfer."""
-        return self._runner.machine.session.limits.max_record_bytes - TYPE_ID.size
+        return self._runner.session.limits.max_record_bytes - TYPE_ID.size
 
     @property
     def connected(self) -> bool:
@@ -160,11 +164,11 @@ class Connection:
         last result, OptionError for a value that cannot be sent, SessionLost or EndedError for a closed connection, and
         RefusedError with ``acknowledge`` if a listener of the peer raised, or if none takes the message.
         """
-        self._runner.messages.send(message, self._runner.send_seconds(timeout), acknowledge=acknowledge)
+        self._runner.send(message, self._runner.send_seconds(timeout), acknowledge=acknowledge)
 
     def send_many(self, messages: Sequence[object], *, timeout: float | None = None) -> None:
         """Send messages with many in a frame, which is faster for small ones. Raises as ``send`` does."""
-        self._runner.messages.send_many(messages, self._runner.send_seconds(timeout))
+        self._runner.send_many(messages, self._runner.send_seconds(timeout))
 
     def send_file(self, path: str | Path, *, name: str | None = None, timeout: float | None = None) -> None:
         """Send a file to the peer's listeners of ReceivedFile, reading it meanwhile. Raises as ``send`` does."""

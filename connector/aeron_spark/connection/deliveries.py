@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-from aeron_spark.connection.frame_sender import FrameSender
+from aeron_spark.connection.sender import Sender
 from aeron_spark.connection.spill import ReceivedFile, content_of, file_of
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, RefusedError, UsageError
-from aeron_spark.protocol.connection_machine import NUMBER_BYTES, refused_payload
-from aeron_spark.protocol.frames import OutgoingRecord, Record, RecordKind
+from aeron_spark.protocol.frames import (
+    NUMBER_BYTES,
+    OutgoingRecord,
+    Record,
+    RecordKind,
+    encode_refused,
+    number_of,
+)
 from aeron_spark.protocol.message_types import Types
+from aeron_spark.protocol.rpc_objects import ConnectionObjects
 from aeron_spark.protocol.session import RECORD_COST
 from aeron_spark.protocol.transfers import FINISHED, Purpose, ReceivedTransfer, TransferStart, encode_failed
-from aeron_spark.waiting import fail, resolve, result_within
 
 _L = TypeVar("_L")
 
@@ -98,14 +101,11 @@ def messages_of(
 
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
-CONFIRMS: Final = "to confirm that its listeners have returned"
-CONFIRM_REMEDY: Final = "Increase the timeout. The message may still be delivered."
 NO_LISTENER: Final = "no-listener"  # reasons of messages that were not processed
 LISTENER_FAILED: Final = "listener-failed"
 MESSAGE_ACK_WANTED: Final = int(RecordKind.MESSAGE_ACK_WANTED)  # an int, which compares faster
 
 Work = Callable[[], object]  # the result is dropped
-Decode = Callable[[int, Any], object]  # type id, body
 CallListeners = Callable[[object], RefusedError | None]  # never raises; returns why the message was not processed
 
 
@@ -186,84 +186,24 @@ class SerialExecutor:
 
 
 class Deliveries:
-    """Delivers messages to listeners in order, and exchanges confirmations that the listeners have returned.
+    """Delivers the peer's messages to listeners in order, and confirms to the peer that the listeners have returned.
 
-    ``send`` is for any thread, other methods for the event loop. Listeners run on ``executor``. ``refusal`` returns why
-    the peer may not send messages now, or None.
+    For the event loop. Listeners run on ``executor``. ``refusal`` returns why the peer may not send messages now, or
+    None.
     """
 
     def __init__(
-        self, sender: FrameSender, state_lock: threading.RLock, executor: SerialExecutor,
-        refusal: Callable[[], AeronSparkError | None],
-        decode: Callable[[Any], object], decode_body: Decode, call_listeners: CallListeners,
+        self, sender: Sender, executor: SerialExecutor, types: Types, objects: ConnectionObjects,
+        refusal: Callable[[], AeronSparkError | None], call_listeners: CallListeners,
         report: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
         self._sender = sender
-        self._state_lock = state_lock
         self._executor = executor
+        self._types = types
+        self._objects = objects
         self._refusal = refusal
-        self._decode = decode
-        self._decode_body = decode_body
         self._call_listeners = call_listeners
         self._report = report
-        self._numbers = itertools.count(1)
-        self._waiters: dict[int, Future[None]] = {}  # by the number of the message
-
-    def __len__(self) -> int:
-        return len(self._waiters)
-
-    def send(self, message: bytes, seconds: float, label: str) -> None:
-        """Send an encoded message and wait until the peer's listeners have returned."""
-        number, waiter = self._add_waiter()
-        end = time.monotonic() + seconds
-        try:
-            self._sender.push(RecordKind.MESSAGE_ACK_WANTED, number.to_bytes(NUMBER_BYTES, "big") + message, end)
-            result_within(waiter, end - time.monotonic(), f"{label} {CONFIRMS}", remedy=CONFIRM_REMEDY)
-        finally:
-            with self._state_lock:
-                self._waiters.pop(number, None)
-
-    def begin_send(self, message: bytes) -> tuple[Future[None], Future[None]]:
-        """Send an encoded message as soon as there is room.
-
-        Returns the future of its acceptance, for ``FrameSender.withdraw``, and that of its confirmation: the peer's
-        listeners have returned. The program may cancel the second one.
-        """
-        number, waiter = self._add_waiter()
-        waiter.add_done_callback(lambda _: self._waiters.pop(number, None))
-        accepted = self._sender.begin_push(
-            RecordKind.MESSAGE_ACK_WANTED, number.to_bytes(NUMBER_BYTES, "big") + message
-        )
-        accepted.add_done_callback(partial(_fail_with, waiter))
-        return accepted, waiter
-
-    def _add_waiter(self) -> tuple[int, Future[None]]:
-        waiter: Future[None] = Future()
-        with self._state_lock:
-            number = next(self._numbers)
-            self._waiters[number] = waiter
-        return number, waiter
-
-    def confirm(self, number: int) -> None:
-        """End the wait for the peer's listeners of the message with this number."""
-        with self._state_lock:
-            waiter = self._waiters.pop(number, None)
-        if waiter is not None:
-            resolve(waiter, None)
-
-    def refuse(self, number: int, error: AeronSparkError) -> None:
-        """End the wait for the message with this number by ``error``; report the error if no thread waits for it."""
-        with self._state_lock:
-            waiter = self._waiters.pop(number, None)
-        if waiter is None or not fail(waiter, error):
-            self._report(error)
-
-    def fail_all(self, error: AeronSparkError) -> None:
-        """Raise ``error`` in the threads that wait."""
-        with self._state_lock:
-            waiters, self._waiters = self._waiters, {}
-        for waiter in waiters.values():
-            fail(waiter, error)
 
     def deliver(self, records: Sequence[Record]) -> None:
         """Decode and deliver messages after all earlier ones."""
@@ -281,7 +221,7 @@ class Deliveries:
                 if received.start.purpose is Purpose.FILE:
                     failure = self._deliver_file(file_of(received, folder))
                 else:
-                    failure = self._call_listeners(self._decode_body(received.start.type_id, content_of(received)))
+                    failure = self._call_listeners(self._body_of(received))
             except AeronSparkError as error:
                 failure = error
                 self._report(error)
@@ -310,14 +250,14 @@ class Deliveries:
         if refusal is not None:
             self._refuse_records(records, refusal)
             return
-        decode, call_listeners = self._decode, self._call_listeners
+        decode, objects, call_listeners = self._types.decode, self._objects, self._call_listeners
         for kind, _, payload in records:
             acknowledge = kind == MESSAGE_ACK_WANTED
             body = payload[NUMBER_BYTES:] if acknowledge else payload
             failure: AeronSparkError | None = None
             if body:  # without a body, it requests the confirmation of the transfer before it
                 try:
-                    message = decode(body)
+                    message = decode(body, objects)
                 except AeronSparkError as error:
                     self._report(error)
                     failure = error
@@ -328,17 +268,16 @@ class Deliveries:
             if failure is None:
                 self._sender.reply(RecordKind.DELIVERED, bytes(payload[:NUMBER_BYTES]))
             else:
-                number = int.from_bytes(payload[:NUMBER_BYTES], "big")
-                self._sender.reply(RecordKind.REFUSED, refused_payload(number, failure))
+                self._sender.reply(RecordKind.REFUSED, encode_refused(number_of(payload), failure))
 
     def _refuse_records(self, records: Sequence[Record], error: AeronSparkError) -> None:
         """Answer each message whose sender waits, and all other ones together."""
-        numbers = {
-            int.from_bytes(payload[:NUMBER_BYTES], "big") if kind == MESSAGE_ACK_WANTED else 0
-            for kind, _, payload in records
-        }
+        numbers = {number_of(payload) if kind == MESSAGE_ACK_WANTED else 0 for kind, _, payload in records}
         for number in sorted(numbers):
-            self._sender.reply(RecordKind.REFUSED, refused_payload(number, error))
+            self._sender.reply(RecordKind.REFUSED, encode_refused(number, error))
+
+    def _body_of(self, received: ReceivedTransfer) -> object:
+        return self._types.decode_body(received.start.type_id, content_of(received), self._objects)
 
     def _deliver_file(self, file: ReceivedFile) -> RefusedError | None:
         """Call the listeners of a file. The file stays where a listener raised, because it may be the only copy."""
@@ -349,10 +288,3 @@ class Deliveries:
             what = f"a listener raised an error, so the received file {file.name} stays at {file.path}"
             self._report(UsageError(what, remedy="Process the file, then delete it."))
         return failure
-
-
-def _fail_with(future: Future[None], failed: Future[None]) -> None:
-    """Fail a future with the error of another one, which has ended."""
-    error = None if failed.cancelled() else failed.exception()
-    if error is not None:
-        fail(future, error)

@@ -15,7 +15,7 @@ from aeron_spark.connection.deliveries import Listeners
 from aeron_spark.connection.runner import CallEnded, ConnectionRunner
 from aeron_spark.errors import AeronSparkError, SessionLost, TransportError
 from aeron_spark.facts import Bus
-from aeron_spark.protocol.connection_machine import closed_error
+from aeron_spark.protocol.session import closed_error
 from aeron_spark.texts import escape_text
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")

@@ -185,7 +185,7 @@ class Link:
         self.pair = pair
         self.source_address = source_address
         self.decryptor = decryptor
-        # for a link that opens, and for a bulk link; a connection's machine watches the link that carries it
+        # for a link that opens, and for a bulk link; a connection watches the link that carries it
         self.expiry = Expiry(times.setup_seconds, times.expiry_seconds, now)
         self.keep_alive = KeepAlive(times.keep_alive_seconds, now)
         self.image: int | None = None

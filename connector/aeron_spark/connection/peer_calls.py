@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
@@ -22,7 +23,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from aeron_spark.connection.owner import EndpointServices
-from aeron_spark.connection.request_backlog import TURN_REQUESTS, PeerRequest, RequestBacklog
 from aeron_spark.errors import AeronSparkError, EndedError, RefusedError
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Buffer
@@ -58,6 +58,9 @@ from aeron_spark.protocol.rpc_objects import ConnectionObjects
 from aeron_spark.protocol.session import RECORD_COST
 
 Respond = Callable[[bytes], None]
+PeerRequest = tuple[int, Buffer]  # the kind of its record, and the payload
+TURN_S: Final = 0.01  # time in which the event loop begins TURN_REQUESTS requests of one connection
+TURN_REQUESTS: Final = 32
 LONG_BACKLOG: Final = 256  # requests; a worker takes them in some 30 ms
 
 
@@ -70,6 +73,57 @@ class Deferred:
 
     awaited: Future[Any]
     finish: Callable[[], Any]
+
+
+class RequestBacklog:
+    """The requests of a peer that wait for a worker, in the order of their arrival. For one thread at a time.
+
+    The event loop begins a few requests at once: finding the method of a call takes it some 50 microseconds, and a peer
+    that sends thousands of calls at once would delay all other connections. While a worker takes requests, later ones
+    wait behind them, so that a request to delete an object follows the calls of it. Times are monotonic seconds.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        """Bytes of the waiting requests."""
+        self._waiting: deque[PeerRequest] = deque()
+        self._turn_ends = 0.0
+        self._begun_in_turn = 0
+        self._has_worker = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, requests: Sequence[PeerRequest], now: float) -> bool:
+        """Return whether the caller begins these requests now. Otherwise they wait: see ``take_worker``."""
+        if now >= self._turn_ends:
+            self._turn_ends, self._begun_in_turn = now + TURN_S, 0
+        self._begun_in_turn += len(requests)
+        if not self._has_worker and self._begun_in_turn <= TURN_REQUESTS:
+            return True
+        # First, because other threads read both without the lock: a request that they count has its bytes counted.
+        self.bytes += sum([len(payload) for _, payload in requests])
+        self._waiting.extend(requests)
+        return False
+
+    def take_worker(self) -> bool:
+        """Return whether the caller must have a worker take the waiting requests: none does so yet."""
+        needs_worker, self._has_worker = not self._has_worker, True
+        return needs_worker
+
+    def next(self) -> PeerRequest | None:
+        """Remove and return the oldest request for the worker; None if none waits: then the worker must end."""
+        if not self._waiting:
+            self._has_worker = False
+            return None
+        request = self._waiting.popleft()
+        self.bytes -= len(request[1])
+        return request
+
+    def clear(self) -> None:
+        """Drop all requests."""
+        self._waiting.clear()
+        self.bytes = 0
 
 
 class PeerCalls:

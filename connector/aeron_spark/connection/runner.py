@@ -1,4 +1,4 @@
-"""Runs the machine of one connection: feeds it frames, times and records, and executes the effects that it returns."""
+"""One connection for the modules of its endpoint, over successive links until it is closed."""
 
 from __future__ import annotations
 
@@ -18,45 +18,46 @@ from aeron_spark.connection.deliveries import (
     SerialExecutor,
     messages_of,
 )
-from aeron_spark.connection.frame_sender import FrameSender
 from aeron_spark.connection.links import Link
-from aeron_spark.connection.message_sender import MessageSender
 from aeron_spark.connection.owner import EndpointServices, PeerInfo
 from aeron_spark.connection.peer_calls import PeerCalls
 from aeron_spark.connection.rpc import Rpc
+from aeron_spark.connection.sender import Sender
 from aeron_spark.connection.spill import content_of
-from aeron_spark.connection.transfers import TransferRunner
+from aeron_spark.connection.transfers import Transfers
 from aeron_spark.connection.usage import Traffic
 from aeron_spark.errors import REFUSALS, AeronSparkError, ConnectError, RefusedError, UsageError, WaitTimeout
 from aeron_spark.facts import Bus
 from aeron_spark.process import bind_to_process
-from aeron_spark.protocol.connection_machine import (
-    ConfirmDelivery,
-    ConnectionMachine,
-    Deliver,
-    Effect,
-    EndConnection,
-    LinkExpired,
-    MessageRefused,
-    PeerClosed,
-    Report,
-    ResolvePing,
-    SendFrame,
-    TakeRequest,
-    TakeResponse,
-    TakeTransferRecord,
-    TransferRefused,
+from aeron_spark.protocol.frames import (
+    NUMBER_BYTES,
+    Buffer,
+    OutgoingRecord,
+    PeerClose,
+    Record,
+    RecordKind,
+    decode,
+    decode_close,
+    decode_refused,
+    encode_number,
+    number_of,
 )
-from aeron_spark.protocol.frames import OutgoingRecord, RecordKind, decode
-from aeron_spark.protocol.message_types import Buffer
+from aeron_spark.protocol.liveness import FIRST_MEASUREMENT, Answers, Expiry, Liveness, Pings, RoundTrip
+from aeron_spark.protocol.message_types import TYPE_ID, BuiltIn, Encoded
 from aeron_spark.protocol.rpc_dispatch import ObjectService, PeerCall, Service, memory_refusal
 from aeron_spark.protocol.rpc_messages import Target, call_name, text_of
 from aeron_spark.protocol.rpc_objects import Origin
+from aeron_spark.protocol.session import Session
 from aeron_spark.protocol.transfers import Purpose, ReceivedTransfer, TransferStart
 from aeron_spark.waiting import fail, resolve
 
+BATCH_MESSAGES: Final = 2_000  # encoded at a time by send_many
+BYTES_HEAD: Final = TYPE_ID.pack(BuiltIn.BYTES)  # precedes the bytes of a message of type bytes
 PURPOSES: Final = {Purpose.CALL: RecordKind.CALL, Purpose.RETURN: RecordKind.RETURN, Purpose.OBJECT: RecordKind.OBJECT}
 REQUESTS: Final = (Purpose.CALL, Purpose.OBJECT)  # transfers that count as calls of the peer
+
+# as int: each received record is compared with them
+_MESSAGES: Final = frozenset((int(RecordKind.MESSAGE), int(RecordKind.MESSAGE_ACK_WANTED)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,32 +123,39 @@ class ConnectionRunner:
 
     def __init__(
         self, owner: ConnectionOwner, peer: PeerInfo, number: int,
-        connection_class: Callable[[ConnectionParts], Connection],
+        connection_class: Callable[[ConnectionParts], Connection], clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """Raises what ``connection_class`` raises."""
-        options = owner.options
+        """Raises what ``connection_class`` raises. ``clock`` gives monotonic seconds."""
+        options, now = owner.options, clock()
         self.id = number
         self.peer = peer
         self.owner = owner
         self.connected_at = time.time()
         """When the connection was made, in seconds since 1970."""
-        self.traffic = Traffic(time.monotonic())
+        self.traffic = Traffic(now)
         self.close_error: AeronSparkError | None = None  # why this endpoint closes it, if the program did not close it
         self.tampered: list[float] = []  # times of recent frames that failed their authentication
         self.state_lock = threading.RLock()
-        self.machine = ConnectionMachine(options.session_limits, options.times, time.monotonic())
-        self.sender = FrameSender(self.machine, self.state_lock, lambda: self.label, lambda: owner.request_flush(self))
+        self.session = Session(options.session_limits, now)
+        self.sender = Sender(
+            self.session, options.times, self.state_lock, lambda: self.label, lambda: owner.request_flush(self), clock
+        )  # fmt: skip
         self.is_held = False
         """Whether the endpoint reads nothing from it for now."""
         self.messages_received = 0
-        self._ping_waiters: dict[int, Future[float]] = {}  # by number
         self.listeners: Listeners[Callable[[Any], object]] = Listeners()
         self.disconnect_listeners: list[Callable[[Connection], object]] = []
+        self._clock = clock
+        self._times = times = options.times
+        self._pings = Pings(times.ping_seconds)
+        self._ping_waiters: dict[int, Future[float]] = {}  # by number
+        self._round_trip = RoundTrip(times.keep_alive_seconds, now) if times.measures_round_trip else None
+        self._watch_link(now)
         self._delivering = SerialExecutor(owner.listener_pool, options.queue_bytes, self._has_room)
         self._assembling = SerialExecutor(owner.listener_pool, options.queue_bytes, self._has_room)
         self.rpc = Rpc(
-            owner, self.state_lock, self._send_record, self._send_request, self._begin_record, number
-        )  # fmt: skip
+            owner, self.state_lock, self._send_record, self._send_request, self._begin_record, number, clock=clock
+        )
         types, objects = owner.types, self.rpc.objects
         service = ObjectService(
             types, objects, owner.error_codes, lambda target, method: owner.is_permitted(self, target, method)
@@ -157,31 +165,31 @@ class ConnectionRunner:
             lambda size: owner.is_memory_full(self, size), self._has_room, self._resume_source, self._report,
             self._call_ended, peer.key,
         )  # fmt: skip
-        self.transfers = TransferRunner(
-            self.sender, self.machine, self.state_lock, owner, self._assembling,
-            self._refusal_of_transfer, self._take_transfer, self._report,
-        )  # fmt: skip
-        self._deliveries = Deliveries(
-            self.sender, self.state_lock, self._delivering, lambda: owner.refusal(self, Purpose.MESSAGE),
-            lambda data: types.decode(data, objects),
-            lambda type_id, body: types.decode_body(type_id, body, objects), self._call_listeners, self._report,
-        )  # fmt: skip
-        self.messages = MessageSender(
-            self.sender, self.machine, self._deliveries, self.transfers, types, objects, lambda: self.label
+        self.transfers = Transfers(
+            self.sender, options, self._assembling, self._refusal_of_transfer, self._take_transfer, self._report
         )
+        self.deliveries = Deliveries(
+            self.sender, self._delivering, types, objects, lambda: owner.refusal(self, Purpose.MESSAGE),
+            self._call_listeners, self._report,
+        )  # fmt: skip
         self.for_program: Final = connection_class(self)
         """The connection as the program sees it."""
         bind_to_process(self)
 
+    def _watch_link(self, now: float) -> None:
+        """Begin to watch a link."""
+        self._expiry = Expiry(self._times.setup_seconds, self._times.expiry_seconds, now)
+        self._answers = Answers(self._times.keep_alive_seconds, now)
+
     @property
     def connected(self) -> bool:
         """Whether a link carries the connection now."""
-        return self.machine.attached
+        return self.session.attached
 
     @property
     def closed(self) -> bool:
         """Whether it is closed, and cannot resume."""
-        return self.machine.error is not None
+        return self.sender.error is not None
 
     @property
     def id_text(self) -> str:
@@ -213,6 +221,58 @@ class ConnectionRunner:
         """Close as :meth:`Connection.close` does."""
         self.owner.close_connection(self, keep_session)
 
+    @property
+    def round_trip(self) -> float | None:
+        """The last measured round trip in seconds; None before the first measurement, or if it is not measured."""
+        return None if self._round_trip is None else self._round_trip.seconds
+
+    @property
+    def refuses_records(self) -> bool:
+        """Whether sending raises the error that ended the connection, or that stopped the client."""
+        return self.sender.refuses_records
+
+    # Sending, on any thread. ``Connection`` describes the messages and errors.
+
+    def send(self, message: object, seconds: float, *, acknowledge: bool) -> None:
+        """Send a message, in a record or as a transfer. Each of its records may wait ``seconds`` for room."""
+        longest = self.session.limits.max_record_bytes - NUMBER_BYTES
+        if not acknowledge and type(message) is bytes and len(message) + len(BYTES_HEAD) <= longest:
+            self.sender.push(RecordKind.MESSAGE, BYTES_HEAD + message, self._clock() + seconds)
+            return
+        encoded = self.owner.types.encode(message, self.rpc.objects)
+        if encoded.size > longest:
+            confirm = (lambda: self.sender.send_confirmed(b"", seconds)) if acknowledge else None
+            self.transfers.send_message(encoded, seconds, confirm)
+        elif acknowledge:
+            self.sender.send_confirmed(_joined(encoded), seconds)
+        else:
+            self.sender.push(RecordKind.MESSAGE, _joined(encoded), self._clock() + seconds)
+
+    def begin_send(self, message: object, *, acknowledge: bool) -> tuple[Future[None], Future[None] | None] | None:
+        """Send a message as soon as there is room, without waiting; None if it is too large for a record.
+
+        Returns the future of its acceptance, and with ``acknowledge`` that of its confirmation. A program that does not
+        wait any more withdraws the first (``Sender.withdraw``), and cancels the second.
+        """
+        encoded = self.owner.types.encode(message, self.rpc.objects)
+        if encoded.size + NUMBER_BYTES > self.session.limits.max_record_bytes:
+            return None
+        if acknowledge:
+            return self.sender.begin_confirmed(_joined(encoded))
+        return self.sender.begin_push(RecordKind.MESSAGE, _joined(encoded)), None
+
+    def send_many(self, messages: Sequence[object], seconds: float) -> None:
+        """Send messages with many in a frame."""
+        encode, objects = self.owner.types.encode, self.rpc.objects
+        for first in range(0, len(messages), BATCH_MESSAGES):
+            batch = messages[first : first + BATCH_MESSAGES]
+            payloads = [BYTES_HEAD + one if type(one) is bytes else _joined(encode(one, objects)) for one in batch]
+            if max(map(len, payloads)) > self.session.limits.max_record_bytes:
+                for one in batch:
+                    self.send(one, seconds, acknowledge=False)
+            else:
+                self.sender.push_many(RecordKind.MESSAGE, payloads, self._clock() + seconds)
+
     def begin_ping(self, seconds: float) -> Future[float]:
         """Send a ping that ends after ``seconds``; return the future of its round-trip time.
 
@@ -220,48 +280,120 @@ class ConnectionRunner:
         """
         waiter: Future[float] = Future()
         with self.state_lock:
-            self.machine.check()
+            self.sender.check()
             if not self.connected:
                 raise ConnectError(f"{self.label} is not connected", remedy="Try again when it has resumed.")
-            number = self.machine.start_ping(seconds, time.monotonic())
+            number = self._pings.start(self._clock(), seconds)
             if number is None:
                 raise UsageError("too many pings wait for their responses", remedy="Wait for some of them.")
             self._ping_waiters[number] = waiter
-        self.sender.flush()
+        self.sender.push_unsequenced(RecordKind.PING, encode_number(number))
         return waiter
 
     # For the event loop.
 
-    def receive(self, link: Link, payload: memoryview, now: float) -> PeerClosed | None:
+    def attach(self, link: Link, peer_received: int, now: float) -> None:
+        """Let this link carry the session; the peer has received all records below ``peer_received``.
+
+        Raises SessionLost if the states of the two ends do not match.
+        """
+        self.sender.attach(link, peer_received, now)
+        self._watch_link(now)
+        self._expiry.observe(True, now)
+        if self._round_trip is not None:
+            self._round_trip.attached(now)
+
+    def detach(self, now: float) -> None:
+        """Send nothing over the link any more, which its owner closes. Repeated calls do nothing."""
+        self.sender.detach(now)
+
+    def receive(self, link: Link, payload: memoryview, now: float) -> PeerClose | None:
         """Take a frame of the current link; return the peer's CLOSE if the frame has one.
 
         Raises TamperedError or DataFormatError, and changes nothing, for a frame that is not the peer's.
         """
-        frame = decode(link.decrypt(payload))
+        frame, session = decode(link.decrypt(payload)), self.session
         with self.state_lock:
-            received = self.machine.receive(frame, now)
-            if received.made_room:
-                self.sender.room.notify_all()
-        has_pushed = received.made_room and self.sender.push_begun()
-        if received.frame_due or has_pushed:
+            acknowledged = session.acknowledged
+            records = session.receive(frame, now)
+            has_room = session.acknowledged != acknowledged
+            is_due = has_room and self.sender.make_room(now)
+            is_due = session.ack_due(now) or is_due
+        self._answers.heard(now)
+        if (has_room and self.sender.push_begun()) or is_due:
             self.sender.flush()
-        closed: PeerClosed | None = None
-        requests: list[tuple[int, Buffer]] = []
-        for effect in received.effects:
-            if isinstance(effect, Deliver):
-                self.messages_received += len(effect.messages)
-                self._deliveries.deliver(effect.messages)
-            elif isinstance(effect, PeerClosed):
-                closed = effect
-            elif isinstance(effect, TakeRequest):
-                requests.append((effect.kind, effect.payload))
-            else:
-                self._execute(effect)
-        if requests:
-            self.peer_calls.take(requests)
-        if received.effects:
+        if not records:
+            return None
+        if {kind for kind, _, _ in records} <= _MESSAGES:
+            self._deliver(records)
+            closed = None
+        else:
+            closed = self._take(records, now)
+        if frame.sequenced:
             self._pause_source(link)
         return closed
+
+    def _take(self, records: Sequence[Record], now: float) -> PeerClose | None:
+        """Give each record of a frame to what it is for; return the peer's CLOSE."""
+        closed = None
+        messages: list[Record] = []
+        requests: list[tuple[int, Buffer]] = []
+        for record in records:
+            kind, _, payload = record
+            try:
+                match kind:
+                    case RecordKind.MESSAGE | RecordKind.MESSAGE_ACK_WANTED:
+                        messages.append(record)
+                    case RecordKind.CALL | RecordKind.OBJECT:
+                        requests.append((kind, payload))
+                    case RecordKind.RETURN:
+                        self.rpc.take_response(payload)
+                    case RecordKind.DELIVERED:
+                        self.sender.confirm(number_of(payload))
+                    case RecordKind.REFUSED:
+                        self._take_refusal(*decode_refused(payload))
+                    case RecordKind.TRANSFER_START | RecordKind.TRANSFER_DATA:
+                        self.transfers.take_record(kind, payload)
+                    case RecordKind.TRANSFER_FINISHED:
+                        self._deliver(messages)
+                        messages = []
+                        self.deliveries.deliver_transfer(self.transfers.take_end(payload))
+                    case RecordKind.TRANSFER_FAILED:
+                        self.transfers.take_failure(payload)
+                    case RecordKind.PING:
+                        self.sender.queue_unsequenced(RecordKind.PONG, bytes(payload[:NUMBER_BYTES]))
+                    case RecordKind.PONG:
+                        self._take_pong(number_of(payload), now)
+                    case RecordKind.CLOSE:
+                        closed = decode_close(payload)
+            except AeronSparkError as error:  # of one record: the other ones are still valid
+                self._report(error)
+        self._deliver(messages)
+        if requests:
+            self.peer_calls.take(requests)
+        if self.sender.has_unsequenced:
+            self.sender.flush()
+        return closed
+
+    def _deliver(self, messages: Sequence[Record]) -> None:
+        if messages:
+            self.messages_received += len(messages)
+            self.deliveries.deliver(messages)
+
+    def _take_refusal(self, number: int, error: AeronSparkError) -> None:
+        if not self.sender.confirm(number, error):
+            self._report(error)
+
+    def _take_pong(self, number: int, now: float) -> None:
+        if number >= FIRST_MEASUREMENT:
+            if self._round_trip is not None:
+                self._round_trip.pong(number, now)
+            return
+        with self.state_lock:
+            round_trip = self._pings.pong(number, now)
+            waiter = None if round_trip is None else self._ping_waiters.pop(number, None)
+        if waiter is not None and round_trip is not None:
+            resolve(waiter, round_trip)
 
     def tick(self, now: float) -> float | None:
         """Do the work that is due at ``now``; return for how many seconds the link was silent, if that ends it.
@@ -269,30 +401,71 @@ class ConnectionRunner:
         Raises the error with which the endpoint must end the connection.
         """
         self.rpc.tick(now)
-        link = self.sender.link
-        link_connected = link is not None and link.connected
+        self._end_pings(now)
+        if self.closed:
+            return None
+        deferred, limit = self.sender.deferred_bytes, self.session.limits.buffer_bytes
+        if deferred > limit:
+            text = f"the peer does not read its responses: {deferred} bytes wait, limit {limit}"
+            raise RefusedError(text, remedy="Make the peer read its responses.")
         with self.state_lock:
-            effects = self.machine.tick(link_connected, now)
-        silent_s: float | None = None
-        frame_due = self.sender.is_blocked
-        for effect in effects:
-            match effect:
-                case SendFrame():
-                    frame_due = True
-                case LinkExpired(seconds):
-                    silent_s = seconds
-                case EndConnection():
-                    raise effect.error
-                case _:
-                    self._execute(effect)
-        if frame_due:
+            if not self.session.attached:
+                self.session.check(now)
+                return None
+            is_due = self.session.ack_due(now)
+        silent_s = self._silence(now)
+        if is_due or self.sender.is_blocked or self.sender.has_unsequenced:
             self.sender.flush()
         return silent_s
 
+    def _end_pings(self, now: float) -> None:
+        deadline = self._pings.deadline()
+        if deadline is None or deadline > now:
+            return
+        with self.state_lock:
+            waiters = [self._ping_waiters.pop(number, None) for number in self._pings.expire(now)]
+        for waiter in waiters:
+            if waiter is not None:
+                text = f"no response to a ping of {self.label} in time"
+                fail(waiter, WaitTimeout(text, remedy="Check the network."))
+
+    def _silence(self, now: float) -> float | None:
+        """Ask the peer for a sign of life if that is due; return how long the link was silent, if that ends it."""
+        link, answers, round_trip = self.sender.link, self._answers, self._round_trip
+        if self.session.acks_paused:  # this end may not read for now, and so hears nothing
+            answers.heard(now)
+        are_missing = answers.are_missing(now)
+        if round_trip is not None and round_trip.is_due(now):
+            self._ask(round_trip.start(now), now)
+        elif self.sender.keep_alive.is_due(now) or answers.is_question_due(now):
+            self._ask(FIRST_MEASUREMENT, now)
+        if self._expiry.observe(link is not None and link.connected, now) is Liveness.EXPIRED:
+            return self._times.expiry_seconds
+        return answers.limit_seconds if are_missing else None
+
+    def _ask(self, number: int, now: float) -> None:
+        """Queue a ping without a caller; its pong, like every frame, says that the peer lives."""
+        self.sender.queue_unsequenced(RecordKind.PING, encode_number(number))
+        self.sender.keep_alive.sent(now)
+        self._answers.asked(now)
+
+    def deadline(self) -> float | None:
+        """Return a time before which :meth:`tick` has nothing to do unless the state changes; None: never."""
+        if self.closed:
+            return None
+        with self.state_lock:
+            session, pings = self.session, self._pings.deadline()
+            is_paused = session.attached and session.acks_paused
+            dues = [pings, None if is_paused else session.deadline()]
+            if session.attached:
+                dues += [self.sender.keep_alive.deadline(), self._expiry.deadline()]
+                dues.append(None if is_paused else self._answers.deadline())
+                dues.append(None if self._round_trip is None else self._round_trip.deadline())
+        return min((due for due in dues if due is not None), default=None)
+
     def is_due(self, now: float) -> bool:
         """Whether :meth:`tick` may have something to do by ``now``."""
-        with self.state_lock:
-            deadline = self.machine.deadline()
+        deadline = self.deadline()
         return deadline is not None and deadline <= now
 
     def run_in_order(self, work: Callable[[], None]) -> None:
@@ -312,16 +485,16 @@ class ConnectionRunner:
 
         Returns the records that the peer has not acknowledged.
         """
-        unconfirmed = self.sender.close(error)
+        unacknowledged = self.sender.close(error)
         self.rpc.close(error.what)
         self.peer_calls.close()
         self.transfers.close()
-        self._deliveries.fail_all(error)
         with self.state_lock:
+            self._pings.cancel()
             waiters, self._ping_waiters = self._ping_waiters, {}
         for waiter in waiters.values():
             fail(waiter, error)
-        return unconfirmed
+        return unacknowledged
 
     def messages_of(self, records: Sequence[OutgoingRecord]) -> tuple[object, ...]:
         """Return the messages and files of the records that ``end`` returned."""
@@ -329,7 +502,7 @@ class ConnectionRunner:
 
     def ends_wait_by(self, at: float) -> bool:
         """Whether a ping or a call that waits for its response has its deadline by ``at``, in monotonic seconds."""
-        deadlines = (self.machine.ping_deadline, self.rpc.deadline)
+        deadlines = (self._pings.deadline(), self.rpc.deadline)
         return any(deadline is not None and deadline <= at for deadline in deadlines)
 
     @property
@@ -356,11 +529,11 @@ class ConnectionRunner:
             "calls": len(self.rpc),
             "running": self.peer_calls.running,
             "objects": len(self.rpc.objects),
-            "pings": self.machine.pings,
+            "pings": self._pings.pending,
             "streams": len(self.transfers.assembly),
             "stream_bytes": self.transfers.assembly.memory_bytes,
-            "buffered_bytes": self.machine.session.buffered_bytes,
-            "acknowledgements": len(self._deliveries),
+            "buffered_bytes": self.session.buffered_bytes,
+            "acknowledgements": self.sender.awaits_confirmations,
         }
 
     @property
@@ -382,48 +555,16 @@ class ConnectionRunner:
     @property
     def unacknowledged_bytes(self) -> int:
         """Bytes that were accepted from this endpoint's program, and not acknowledged by the peer yet."""
-        return self.machine.session.buffered_bytes + self.machine.deferred_bytes
+        return self.session.buffered_bytes + self.sender.deferred_bytes
 
     @property
     def is_paused(self) -> bool:
         """Whether acknowledgements to the peer pause, because what it sent before waits."""
-        return self.machine.session.acks_paused
+        return self.session.acks_paused
 
     def idle_seconds(self, now: float) -> float:
         """Return the seconds at ``now`` since a message, a call, or data of a bulk link was last sent or received."""
-        return max(0.0, now - max(self.machine.session.active_at, self.traffic.bulk_active_at))
-
-    def _execute(self, effect: Effect) -> None:
-        try:
-            match effect:
-                case TakeResponse():
-                    self.rpc.take_response(effect.payload)
-                case ConfirmDelivery():
-                    self._deliveries.confirm(effect.number)
-                case MessageRefused():
-                    self._deliveries.refuse(effect.number, effect.error)
-                case TakeTransferRecord(kind=RecordKind.TRANSFER_FINISHED):
-                    self._deliveries.deliver_transfer(self.transfers.take_end(effect.payload))
-                case TakeTransferRecord():
-                    self.transfers.take_record(effect.kind, effect.payload)
-                case TransferRefused():
-                    self.transfers.refuse(effect.number, effect.error)
-                case ResolvePing():
-                    self._resolve_ping(effect)
-                case Report():
-                    self._report(effect.error)
-        except AeronSparkError as error:  # of one record: the other ones are still valid
-            self._report(error)
-
-    def _resolve_ping(self, ended: ResolvePing) -> None:
-        with self.state_lock:
-            waiter = self._ping_waiters.pop(ended.number, None)
-        if waiter is None:
-            return
-        if ended.round_trip is None:
-            fail(waiter, WaitTimeout(f"no response to a ping of {self.label} in time", remedy="Check the network."))
-        else:
-            resolve(waiter, ended.round_trip)
+        return max(0.0, now - max(self.session.active_at, self.traffic.bulk_active_at))
 
     def _pause_source(self, link: Link) -> None:
         """Pause acknowledgements when listeners or calls are too slow. The peer's buffer fills, and its senders wait.
@@ -458,7 +599,7 @@ class ConnectionRunner:
 
     def _pause_acks(self, paused: bool) -> None:
         with self.state_lock:
-            self.machine.pause_acks(paused)
+            self.session.acks_paused = paused
 
     def _call_ended(self, call: PeerCall, seconds: float, error: BaseException | None) -> None:
         name = "" if call.is_one_way else call_name(self.id, call.call_id)
@@ -470,7 +611,7 @@ class ConnectionRunner:
     def _take_transfer(self, received: ReceivedTransfer) -> Callable[[], None] | None:
         kind = PURPOSES.get(received.start.purpose)
         if kind is None:
-            return self._deliveries.prepare(received, self.owner.options.spill_folder)
+            return self.deliveries.prepare(received, self.owner.options.spill_folder)
         if kind is RecordKind.RETURN:
             self.rpc.take_response(content_of(received))
         else:
@@ -503,7 +644,7 @@ class ConnectionRunner:
         return RefusedError(what, remedy=REFUSALS[LISTENER_FAILED].remedy, reason=LISTENER_FAILED)
 
     def _send_record(self, kind: int, payload: bytes, end: float | None) -> None:
-        if len(payload) > self.machine.session.limits.max_record_bytes:
+        if len(payload) > self.session.limits.max_record_bytes:
             self.transfers.send_record(kind, payload, self.owner.options.send_timeout)
         elif end is None:
             self.sender.reply(kind, payload)
@@ -511,11 +652,11 @@ class ConnectionRunner:
             self.sender.push(kind, payload, end)
 
     def _begin_record(self, kind: int, payload: bytes) -> Future[None] | None:
-        fits = len(payload) <= self.machine.session.limits.max_record_bytes
+        fits = len(payload) <= self.session.limits.max_record_bytes
         return self.sender.begin_push(kind, payload) if fits else None
 
     def _send_request(self, kind: int, payload: bytes, end: float, response: Future[Any]) -> None:
-        if len(payload) > self.machine.session.limits.max_record_bytes:
+        if len(payload) > self.session.limits.max_record_bytes:
             self.transfers.send_request(kind, payload, self.owner.options.send_timeout, response)
         else:
             self.sender.push(kind, payload, end)
@@ -526,3 +667,7 @@ class ConnectionRunner:
         if start.purpose in REQUESTS:
             return self.peer_calls.refusal_of_bytes(start.total, self.transfers.assembly.announced_bytes(*REQUESTS))
         return self.owner.refusal(self, start.purpose)
+
+
+def _joined(encoded: Encoded) -> bytes:
+    return b"".join(encoded.parts())

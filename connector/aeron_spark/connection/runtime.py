@@ -29,12 +29,12 @@ from aeron_spark.errors import (
 )
 from aeron_spark.facts import Bus
 from aeron_spark.options import EndpointOptions
-from aeron_spark.protocol.connection_machine import PeerClosed, close_payload, closed_error
-from aeron_spark.protocol.frames import RecordKind
+from aeron_spark.protocol.frames import PeerClose, RecordKind, encode_close
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.rpc_dispatch import ErrorCodes
 from aeron_spark.protocol.rpc_messages import Target
 from aeron_spark.protocol.rpc_objects import GlobalObjects
+from aeron_spark.protocol.session import closed_error
 from aeron_spark.protocol.sources import is_from_address
 from aeron_spark.protocol.transfers import Purpose
 from aeron_spark.transport.api import (
@@ -102,7 +102,7 @@ class EndpointRunner(Protocol):
     def interrupted(self, connection: ConnectionRunner, error: AeronSparkError, now: float, *, expired: bool) -> None:
         """Handle the loss of the verified link of a connection; ``expired``: it was silent for its expiry time."""
 
-    def peer_closed(self, connection: ConnectionRunner, closed: PeerClosed, now: float) -> None:
+    def peer_closed(self, connection: ConnectionRunner, closed: PeerClose, now: float) -> None:
         """Handle the peer's CLOSE."""
 
     def session_failed(self, connection: ConnectionRunner, error: AeronSparkError, now: float) -> None:
@@ -396,7 +396,7 @@ class Runtime:
         self, connection: ConnectionRunner, keep_session: bool, error: AeronSparkError | None = None
     ) -> None:
         if connection.connected:
-            connection.sender.push_unsequenced(RecordKind.CLOSE, close_payload(keep_session, error))
+            connection.sender.push_unsequenced(RecordKind.CLOSE, encode_close(keep_session, error))
 
     def _end_largest(self, connection: ConnectionRunner, error: RefusedError) -> None:
         self.report(connection, error)

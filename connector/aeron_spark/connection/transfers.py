@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from aeron_spark.connection.deliveries import SerialExecutor
-from aeron_spark.connection.frame_sender import FrameSender
-from aeron_spark.connection.owner import EndpointServices
+from aeron_spark.connection.sender import Sender
 from aeron_spark.connection.spill import spilling_to
 from aeron_spark.errors import AeronSparkError, RefusedError, SetupError
-from aeron_spark.protocol.connection_machine import ConnectionMachine
+from aeron_spark.options import EndpointOptions
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Buffer, Encoded
 from aeron_spark.protocol.session import RECORD_COST
@@ -28,6 +27,7 @@ from aeron_spark.protocol.transfers import (
     TransferAssembly,
     TransferRecord,
     TransferStart,
+    decode_failed,
     encode_failed,
     send_buffer,
     send_from,
@@ -49,27 +49,27 @@ PURPOSES = {
 Delivery = Callable[[], None] | None  # of a complete transfer, in its order among the messages
 
 
-class TransferRunner:
+class Transfers:
     """Sends transfers, on any thread, and assembles those of the peer, whose records the event loop passes on.
 
     The assembly runs on ``executor``, because it may write to a file. There ``prepare`` is called with each complete
-    transfer, and returns its delivery. ``state_lock`` guards ``machine``. ``refusal`` returns why the peer may not send
-    a transfer, or None.
+    transfer, and returns its delivery. ``refusal`` returns why the peer may not send a transfer, or None. The sender's
+    state lock guards the tables of outgoing transfers.
     """
 
     def __init__(
-        self, sender: FrameSender, machine: ConnectionMachine, state_lock: threading.RLock, owner: EndpointServices,
-        executor: SerialExecutor, refusal: Callable[[TransferStart], AeronSparkError | None],
-        prepare: Callable[[ReceivedTransfer], Delivery],
-        report: Callable[[BaseException], None],
+        self, sender: Sender, options: EndpointOptions, executor: SerialExecutor,
+        refusal: Callable[[TransferStart], AeronSparkError | None],
+        prepare: Callable[[ReceivedTransfer], Delivery], report: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
-        options = owner.options
         self._sender = sender
-        self._machine = machine
-        self._state_lock = state_lock
+        self._session = sender.session
+        self._state_lock = sender.state_lock
         self._executor = executor
         self._prepare = prepare
         self._report = report
+        self._numbers = itertools.count(1)
+        self._sending: dict[int, RefusedError | None] = {}  # by number: transfers under way, with the peer's refusal
         self._requests: dict[int, Future[Any]] = {}  # by transfer: requests that wait for their responses
         self._sent: dict[int, tuple[TransferStart, int]] = {}  # by transfer: with the number of a record after its last
         self.assembly = TransferAssembly(
@@ -102,12 +102,6 @@ class TransferRunner:
             response.add_done_callback(lambda _: self._requests.pop(number, None))
             self._send_record(number, kind, payload, seconds)
 
-    def refuse(self, number: int, error: RefusedError) -> None:
-        """End the request that a sent transfer carried; report ``error`` if it carried none that waits."""
-        response = self._requests.pop(number, None)
-        if response is None or not fail(response, error):
-            self._report(error)
-
     def send_record(self, kind: int, payload: bytes, seconds: float) -> None:
         """Send a response, or a request without one, that is too large for a record."""
         with self._number() as number:
@@ -136,7 +130,7 @@ class TransferRunner:
 
     def _note_sent(self, start: TransferStart) -> None:
         """Keep what was sent until a later transfer finds that the peer has confirmed it."""
-        session = self._machine.session
+        session = self._session
         with self._state_lock:
             kept = {number: one for number, one in self._sent.items() if one[1] > session.acknowledged}
             self._sent = {**kept, start.transfer_id: (start, session.acknowledged + session.pending)}
@@ -144,6 +138,25 @@ class TransferRunner:
     def take_record(self, kind: int, payload: Buffer) -> None:
         """Take a record that does not end its transfer. After an error the sender gets TRANSFER_FAILED."""
         self._executor.submit(lambda: self._take(kind, payload), len(payload) + RECORD_COST)
+
+    def take_failure(self, payload: memoryview) -> None:
+        """Take the record that aborts a transfer of the peer, or that refuses one of this endpoint.
+
+        A refusal raises in the thread that sends the transfer. After that it ends the request that the transfer
+        carried; if that does not wait, or there is none, it is reported. Raises DataFormatError.
+        """
+        failed = decode_failed(payload)
+        if not failed.by_receiver:
+            self.take_record(RecordKind.TRANSFER_FAILED, payload)
+            return
+        with self._state_lock:
+            is_under_way = failed.transfer_id in self._sending
+            if is_under_way:
+                self._sending[failed.transfer_id] = failed.error
+        if not is_under_way:
+            response = self._requests.pop(failed.transfer_id, None)
+            if response is None or not fail(response, failed.error):
+                self._report(failed.error)
 
     def take_end(self, payload: Buffer) -> Future[Delivery]:
         """Take the record that ends a transfer; return the future of its delivery."""
@@ -167,7 +180,7 @@ class TransferRunner:
 
     @property
     def _chunk_bytes(self) -> int:
-        return min(CHUNK_BYTES, self._machine.session.limits.max_record_bytes - DATA.size)
+        return min(CHUNK_BYTES, self._session.limits.max_record_bytes - DATA.size)
 
     def _take(self, kind: int, payload: Buffer) -> Delivery:
         number = int.from_bytes(payload[:8], "big", signed=True)
@@ -197,13 +210,14 @@ class TransferRunner:
     def _number(self) -> Iterator[int]:
         """Number a transfer while it is sent. Raises RefusedError if the peer refused it meanwhile."""
         refusal: RefusedError | None = None
+        number = next(self._numbers)
         with self._state_lock:
-            number = self._machine.begin_transfer()
+            self._sending[number] = None
         try:
             yield number
         finally:
             with self._state_lock:
-                refusal = self._machine.end_transfer(number)
+                refusal = self._sending.pop(number)
         if refusal is not None:
             raise refusal
 
@@ -222,5 +236,6 @@ class TransferRunner:
         self._check(start)
 
     def _check(self, start: TransferStart) -> None:
-        with self._state_lock:
-            self._machine.check_transfer(start.transfer_id)
+        refusal = self._sending[start.transfer_id]
+        if refusal is not None:
+            raise refusal

@@ -28,11 +28,11 @@ from aeron_spark.protocol.access import ServerName
 from aeron_spark.protocol.client_attempt import Attempt, ClientMachineOptions, RetrySchedule
 from aeron_spark.protocol.client_events import ClientEvent, ClientState, Effects, PendingConnect, SessionRecord
 from aeron_spark.protocol.client_handshake import Abandoned, Actions, ClientHandshake, HandshakeAccepted
-from aeron_spark.protocol.connection_machine import closed_error
 from aeron_spark.protocol.handshake_payloads import TICKET_BYTES, ClientDone
 from aeron_spark.protocol.keypair import KeyPair
 from aeron_spark.protocol.noise import Entropy
 from aeron_spark.protocol.server_key_verifier import ServerKeyVerifier
+from aeron_spark.protocol.session import closed_error
 from aeron_spark.protocol.sources import may_retry
 
 CONNECT_AGAIN: Final = "client.connect() tries again"

@@ -32,9 +32,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
-from aeron_spark.errors import DataFormatError
+from aeron_spark.errors import AeronSparkError, DataFormatError, decode_error, encode_error
 
 Buffer = bytes | bytearray | memoryview
 Record = tuple[int, int, memoryview]  # kind, flags, payload: a view of the received frame
@@ -60,6 +60,9 @@ BATCH_HEAD: Final = struct.Struct(
 LENGTH_BYTES: Final = 4  # of one entry in a batch's table of lengths
 MIN_BATCH_RECORDS: Final = 8  # from this number of records on, a batch is never longer than its single records
 MAX_RECORDS: Final = 16_384  # of a frame; a record can need 4 bytes in the frame, and 250 bytes when decoded
+NUMBER_BYTES: Final = 8  # of a ping, and of a message whose delivery is confirmed
+_KEEP_SESSION: Final = b"\x01"  # first byte of CLOSE
+_CLOSE_ALL: Final = b"\x00"
 _ZERO: Final = bytes(3)
 
 
@@ -186,6 +189,48 @@ def _decode_batch(view: memoryview, offset: int, flags: int, records: list[Recor
         raise _format_error(offset, f"the records of the batch end at {ends[-1]}, and the batch at {len(view)}")
     records += [(kind, flags, view[begin:end]) for begin, end in pairwise(ends)]
     return int(count)
+
+
+class PeerClose(NamedTuple):
+    """The CLOSE of a peer: whether it keeps its session, and the reason that it gave."""
+
+    keep_session: bool
+    error: AeronSparkError | None
+
+
+def number_of(payload: memoryview) -> int:
+    """Return the number with which the payload of a record begins."""
+    return int.from_bytes(payload[:NUMBER_BYTES], "big")
+
+
+def encode_number(number: int) -> bytes:
+    """Return the bytes of the number of a ping, or of a message whose delivery is confirmed."""
+    return number.to_bytes(NUMBER_BYTES, "big")
+
+
+def encode_close(keep_session: bool, error: AeronSparkError | None = None) -> bytes:
+    """Return the payload of CLOSE. ``error`` is the reason for the peer."""
+    flag = _KEEP_SESSION if keep_session else _CLOSE_ALL
+    return flag if error is None else flag + encode_error(error)
+
+
+def decode_close(payload: memoryview) -> PeerClose:
+    """Decode the payload of CLOSE. Never raises, because the peer has left in any case."""
+    try:
+        error = decode_error(payload[1:]) if len(payload) > 1 else None
+    except DataFormatError:
+        error = None
+    return PeerClose(bytes(payload[:1]) == _KEEP_SESSION, error)
+
+
+def encode_refused(number: int, error: AeronSparkError) -> bytes:
+    """Return the payload of REFUSED: the number of a message, 0 if its sender does not wait, and why it is refused."""
+    return encode_number(number) + encode_error(error)
+
+
+def decode_refused(payload: memoryview) -> tuple[int, AeronSparkError]:
+    """Return the number of a message, and why the peer refused it. Raises DataFormatError."""
+    return number_of(payload), decode_error(payload[NUMBER_BYTES:])
 
 
 def _format_error(offset: int, reason: str) -> DataFormatError:

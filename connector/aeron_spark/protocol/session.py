@@ -389,6 +389,11 @@ class Session:
             raise UsageError(f"a session without a link cannot {action}", remedy="Attach a link.")
 
 
+def closed_error() -> EndedError:
+    """Return the error of a connection that this endpoint has closed."""
+    return EndedError("the connection is closed", remedy="Connect again.")
+
+
 def _measure(records: Iterable[OutgoingRecord]) -> tuple[int, list[OutgoingRecord]]:
     listed = list(records)
     sequenced = [kind for kind, _, _ in listed if is_sequenced(kind)]

@@ -206,7 +206,7 @@ class ConnectionReporter:
             since=connection.connected_at,
             state=self._state(connection),
             idle_seconds=connection.idle_seconds(now),
-            round_trip_seconds=connection.machine.round_trip,
+            round_trip_seconds=connection.round_trip,
             calls=connection.running_calls,
             waiting_bytes=connection.waiting_bytes,
             unacknowledged_bytes=connection.unacknowledged_bytes,

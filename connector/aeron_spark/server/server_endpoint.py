@@ -46,7 +46,7 @@ from aeron_spark.keys.key_files import read_shared_secret
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol import server_handshake as actions
 from aeron_spark.protocol.access import Candidate
-from aeron_spark.protocol.connection_machine import PeerClosed
+from aeron_spark.protocol.frames import PeerClose
 from aeron_spark.protocol.grants import Grant, KeyLimits
 from aeron_spark.protocol.handshake_packets import Cookies
 from aeron_spark.protocol.handshake_payloads import ServerHello, schema_refusal, type_digests
@@ -685,9 +685,9 @@ class ServerEndpoint:
         session.link, session.ticket, session.grant = link, link.ticket, link.client.grant
         session.state, session.detached_at = SessionState.CONNECTED, None
         connection.peer = link.client.peer
-        verified.prepare_open(connection.machine.session.received)
+        verified.prepare_open(connection.session.received)
         try:
-            connection.sender.attach(verified, received, now)
+            connection.attach(verified, received, now)
         except AeronSparkError as error:
             verified.retry(now)  # from OPEN the client learns that the two ends differ
             self._end(session, error, now)
@@ -711,7 +711,7 @@ class ServerEndpoint:
     def _release_link(self, session: ServerSession, now: float) -> None:
         link, session.link = session.link, None
         if link is not None:
-            session.connection.sender.detach(now)
+            session.connection.detach(now)
             self._close_link(link, now)
 
     def _close_paths_and_links(self, now: float) -> None:
@@ -732,7 +732,7 @@ class ServerEndpoint:
         if session is not None and session.link is not None:
             self._detach(session, now, notify=expired)
 
-    def peer_closed(self, connection: ConnectionRunner, closed: PeerClosed, now: float) -> None:
+    def peer_closed(self, connection: ConnectionRunner, closed: PeerClose, now: float) -> None:
         """Handle the client's CLOSE."""
         session = self._sessions.get(connection.for_program)
         if session is None:

@@ -150,7 +150,7 @@ class PendingHandshake:
             linger_ms=int(options.times.retention_seconds * 1000),
             ticket=link.ticket,
             resumed=link.is_resumed,
-            received=link.session.connection.machine.session.received,
+            received=link.session.connection.session.received,
             max_message=options.max_message,
             types=types,
         )

@@ -11,8 +11,7 @@ from typing import Final
 from aeron_spark.aeron.client import Client
 from aeron_spark.connection.links import OPEN
 from aeron_spark.protocol.client_handshake import HandshakeAccepted
-from aeron_spark.protocol.connection_machine import CLOSE_ALL
-from aeron_spark.protocol.frames import OutgoingRecord, Record, RecordKind, decode, encode, is_sequenced
+from aeron_spark.protocol.frames import OutgoingRecord, Record, RecordKind, decode, encode, encode_close, is_sequenced
 from aeron_spark.protocol.transfers import (
     DATA,
     FINISHED,
@@ -133,6 +132,6 @@ def scripted(driver: Client, address: ServerAddress, *, silent: bool = False) ->
     try:
         yield one
         if not silent:
-            one.send_records((RecordKind.CLOSE, bytes([CLOSE_ALL])))
+            one.send_records((RecordKind.CLOSE, encode_close(False)))
     finally:
         one.close()

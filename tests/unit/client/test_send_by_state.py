@@ -79,7 +79,7 @@ def test_connected_a_message_is_accepted_and_arrives(world: World, send: Callabl
     peer, client = Peer(world), client_of(world)
     send(client)
     wait_for(lambda: peer.received, "the message")
-    assert runner_of(client.connection).machine.error is None
+    assert runner_of(client.connection).sender.error is None
 
 
 def test_reconnecting_a_message_is_accepted_and_arrives_after_the_outage(world: World) -> None:

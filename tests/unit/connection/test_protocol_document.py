@@ -9,8 +9,7 @@ import pytest
 from aeron_spark.connection.links import MIN_MESSAGE_BYTES, OPEN
 from aeron_spark.options import ClientOptions
 from aeron_spark.protocol.client_handshake import MAX_RETRIES
-from aeron_spark.protocol.connection_machine import CLOSE_ALL, KEEP_SESSION
-from aeron_spark.protocol.frames import MAX_RECORDS, MIN_BATCH_RECORDS, RecordKind
+from aeron_spark.protocol.frames import MAX_RECORDS, MIN_BATCH_RECORDS, RecordKind, encode_close
 from aeron_spark.protocol.handshake_payloads import MAX_TYPES
 from aeron_spark.protocol.ids import FIRST_SESSION_ID, FIRST_STREAM_ID, LAST_SESSION_ID, REUSE_DELAY_S
 from aeron_spark.protocol.liveness import Times
@@ -87,7 +86,7 @@ def test_each_kind_of_record_is_explained() -> None:
 def test_the_page_has_the_layouts_of_open_and_close() -> None:
     assert (OPEN.format, OPEN.size) == (">QI", 12)
     assert "u64 received, u32 bytes of the longest message its sender accepts" in PAGE
-    assert (CLOSE_ALL, KEEP_SESSION) == (0, 1)
+    assert (encode_close(False), encode_close(True)) == (b"\x00", b"\x01")
     assert "u8: 0 everything ends, 1 the session is kept" in PAGE
 
 

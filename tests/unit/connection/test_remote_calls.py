@@ -12,7 +12,7 @@ import pytest
 
 from aeron_spark.connection import peer_calls
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.request_backlog import TURN_REQUESTS
+from aeron_spark.connection.peer_calls import TURN_REQUESTS
 from aeron_spark.errors import (
     AeronSparkError,
     EndedError,

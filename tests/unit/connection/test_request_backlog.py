@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aeron_spark.connection.request_backlog import TURN_REQUESTS, TURN_S, RequestBacklog
+from aeron_spark.connection.peer_calls import TURN_REQUESTS, TURN_S, RequestBacklog
 
 CALL = 1
 

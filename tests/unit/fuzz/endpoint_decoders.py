@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from random import Random
 from typing import Any, Final
 
 from aeron_spark.errors import RefusedError, encode_error
 from aeron_spark.protocol import frames
-from aeron_spark.protocol.connection_machine import ConnectionMachine, Received, close_payload, refused_payload
-from aeron_spark.protocol.frames import RecordKind
+from aeron_spark.protocol.frames import RecordKind, encode_close, encode_refused
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.session import SessionLimits
 from aeron_spark.protocol.transfers import encode_failed
+from tests.unit.connection.virtual_core import End
 from tests.unit.fuzz.forms import BYTES, WORDS
 from tests.unit.fuzz.fuzzing import Decoder
 from tests.unit.protocol.handshakes import ADDRESS, NOW, Joined
@@ -65,48 +66,39 @@ def _packet(step: Callable[[Joined], bytes]) -> Callable[[Random], bytes]:
 # Frames at a connection that has sent one record of each kind
 
 _LIMITS: Final = SessionLimits(buffer_bytes=20_000, max_record_bytes=300)
-_TIMES: Final = Times()
 _KINDS: Final = tuple(sorted(kind for kind in frames.RECORD_KINDS if frames.is_sequenced(kind)))
 
 
-def _machine() -> ConnectionMachine:
-    machine = ConnectionMachine(_LIMITS, _TIMES, NOW)
-    machine.attach(0, NOW)
+def _end() -> End:
+    end = End(_LIMITS, Times(), now=NOW)
+    end.core.transfers.send_request(RecordKind.CALL, b"", 0.0, Future())
     for kind in _KINDS:
-        machine.push(kind, bytes(8), NOW)
-    machine.begin_transfer()
-    machine.start_ping(5.0, NOW)
-    while machine.take(1_000, NOW) is not None:
-        pass
-    return machine
+        end.push(kind, bytes(8))
+    end.core.begin_ping(5.0)
+    return end
 
 
-def _receive(data: bytes) -> Received:
+def _receive(data: bytes) -> list[tuple[int, Any]]:
     """Give a connection frames of the peer: each has its length, u16, before it."""
-    machine = _machine()
-    received = Received((), False, False)
-    at = 0
+    end, at = _end(), 0
     while at + 2 <= len(data):
-        end = at + 2 + int.from_bytes(data[at : at + 2], "big")
-        received = machine.receive(frames.decode(data[at + 2 : end]), NOW)
-        at = end
-    machine.check()
-    while machine.take(1_000, NOW + 1) is not None:
-        pass
-    machine.tick(True, NOW + 2)
-    machine.check()
-    return received
+        begin, at = at + 2, at + 2 + int.from_bytes(data[at : at + 2], "big")
+        end.receive(data[begin:at], NOW)
+    end.core.sender.check()
+    end.tick(NOW + 2)
+    end.core.sender.check()
+    return end.new()
 
 
 def _payload(kind: int, source: Random) -> bytes:
     error = RefusedError("a text", reason="limit")
     match kind:
         case RecordKind.REFUSED:
-            return refused_payload(source.randrange(3), error)
+            return encode_refused(source.randrange(3), error)
         case RecordKind.TRANSFER_FAILED:
             return encode_failed(source.randrange(3), "a text", by_receiver=source.random() < 0.5, reason="limit")
         case RecordKind.CLOSE:
-            return close_payload(source.random() < 0.5, source.choice((None, error)))
+            return encode_close(source.random() < 0.5, source.choice((None, error)))
         case RecordKind.PING | RecordKind.PONG | RecordKind.DELIVERED | RecordKind.MESSAGE_ACK_WANTED:
             return source.randrange(4).to_bytes(8, "big")
     return encode_error(error)[: source.randrange(20)]

@@ -101,7 +101,7 @@ class FakeConnection:
         self.label = f"connection {number:08x}"
         self.for_program = self
         self.close_error: AeronSparkError | None = None
-        self.machine = SimpleNamespace(session=SimpleNamespace(received=server.received))
+        self.session = SimpleNamespace(received=server.received)
         self.sender = self
         self.is_idle = False  # whether Aeron has taken its unsent messages
         self.attached: Link | None = None
