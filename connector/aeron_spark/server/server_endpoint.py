@@ -266,8 +266,8 @@ class ServerEndpoint:
         own = [one for one in self.connections if one.peer.key == key]
         by_connection = bulk_links.counts()
         opening = sum(one.link is not None and one.link.pair is not None for one in self._paths.values())
-        attached = [one.link.link for one in self._sessions.values() if one.link is not None]
-        unconnected = sum(link is None or link.image is None for link in (*attached, *self._unverified))
+        links = [*self._unverified.values(), *(one.link for one in self._sessions.values() if one.link is not None)]
+        unconnected = sum(one.link is not None and one.link.image is None for one in links)
         return self._log_space.take(
             link_bytes(channel_settings),
             opening=opening + bulk_links.opening + unconnected,

@@ -15,7 +15,7 @@ from typing import Any, Final
 from aeron_spark.connection.endpoint_listeners import ConnectionChanged, Ending
 from aeron_spark.connection.links import OPEN, Link
 from aeron_spark.connection.owner import PeerInfo
-from aeron_spark.errors import AeronSparkError, SessionLost
+from aeron_spark.errors import AeronSparkError, RefusedError, SessionLost
 from aeron_spark.facts import Bus
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol import client_handshake as client_side
@@ -145,7 +145,7 @@ class FakeConnection:
 
 
 class SimulatedServer:
-    """The endpoint, and the objects that it calls: this one is its runtime, transport, inbox and access of clients."""
+    """The endpoint, and the objects that it calls: this one is its runtime, transport, inbox, access and log space."""
 
     dropped = 0
 
@@ -178,9 +178,12 @@ class SimulatedServer:
         self.facts.on(DriverBack, lambda _: self.note("driver back"))
         self.inbox = self
         self.is_woken = False
+        self.log_space_of: list[tuple[int, int]] = []  # what the endpoint has counted: opening links, and the key's own
+        self.log_space_refusal: RefusedError | None = None
+        self.bulk_links = SimpleNamespace(opening=0, counts=Counter)
         self.live = LiveOptions(options or ServerOptions())
         self.endpoint = ServerEndpoint(
-            self, lambda: self, self, self.live, self.make, entropy=random.Random(seed).randbytes  # type: ignore[arg-type]
+            self, lambda: self, self, self.live, self.make, self, random.Random(seed).randbytes  # type: ignore[arg-type]
         )  # fmt: skip
         self.endpoint.listen([ADDRESS])
 
@@ -354,7 +357,11 @@ class SimulatedServer:
         """Return the open publications of paths."""
         return [one for one in self.publications if one.name == "path" and not one.is_released]
 
-    # Clients and connections
+    # Clients, connections, and the room of the media driver's logs
+
+    def take(self, needed: int, *, opening: int, own: int) -> RefusedError | None:
+        self.log_space_of.append((opening, own))
+        return self.log_space_refusal
 
     def decide_soon(self, candidate: Candidate, answer: Callable[[Decision], None]) -> None:
         self.candidates.append((candidate, answer))

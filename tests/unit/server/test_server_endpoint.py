@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -385,6 +386,33 @@ def test_a_link_that_cannot_be_opened_refuses_its_client() -> None:
     cause = server.open_error = OSError("no file is left")
     assert server.decide() == ["make", "open link", "send", "end", "close path", "refused", "report"]
     assert server.reported == [cause]
+    server.end()
+
+
+def test_the_room_for_logs_is_asked_with_the_links_that_open_and_those_of_the_key() -> None:
+    server, client, connection = connected()
+    assert server.log_space_of == [(0, 0)]
+    server.bulk_links = SimpleNamespace(opening=2, counts=lambda: Counter({id(connection): 3}))
+    client.ticket = None
+    client.start()
+    client.advance()
+    assert server.log_space_of[1:] == [(3, 4)]
+    other_client(server).connect()
+    assert server.log_space_of[2:] == [(4, 0)]
+    assert connection.attached is not None
+    connection.attached.image = 7
+    other_client(server, 3).connect()
+    assert server.log_space_of[3:] == [(4, 0)]
+    server.end()
+
+
+def test_a_link_for_whose_logs_there_is_no_room_is_refused() -> None:
+    server, client = deciding()
+    server.log_space_refusal = RefusedError("no room", reason="full")
+    assert server.decide() == ["make", "send", "end", "close path", "refused"]
+    client.receive_all()
+    assert client.ended is not None
+    assert "no room" in str(client.ended.error)
     server.end()
 
 
