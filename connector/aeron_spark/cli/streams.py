@@ -25,6 +25,7 @@ from aeron_spark.log.facade import (
     Summary,
     Table,
     check_stream_name,
+    properties,
     retention_text,
 )
 from aeron_spark.options import values
@@ -109,6 +110,29 @@ def describe(name: str | None, as_json: bool, **route_flags: Any) -> None:
     named by --channel and --stream-id.
     """
     print_summary(streams_of_flags(route_flags).describe(name), as_json)
+
+
+@named_command()
+def usage(connected: Connected, name: str) -> Summary:
+    """Show the disk space of the stream NAME, its stages, and the lag of its readers; needs --server.
+
+    The lag is that of the reader with a lease that is furthest behind. Readers of the Python client have leases.
+    """
+    with connected() as client:
+        found = client.stream_usage(name)
+    table = properties(
+        f"usage of {name}",
+        ("bytes", f"{found.bytes:,} ({rounded_size(found.bytes)})"),
+        ("bytes on disk", f"{found.disk_bytes:,} ({rounded_size(found.disk_bytes)})"),
+        ("stages", str(found.stages)),
+        ("leases", str(found.leases)),
+        ("lag", f"{found.lag_bytes:,} bytes, {found.lag_seconds:.1f} s" if found.leases else "no reader has a lease"),
+    )
+    measured = {
+        "name": name, "bytes": found.bytes, "disk_bytes": found.disk_bytes, "stages": found.stages,
+        "leases": found.leases, "lag_bytes": found.lag_bytes, "lag_seconds": round(found.lag_seconds, 3),
+    }  # fmt: skip
+    return Summary([measured], [table])
 
 
 @streams.command()

@@ -467,6 +467,14 @@ def _describe(service: OperationService, request: rpc.DescribeStream) -> rpc.Str
     return _description(service, service.stream(request))
 
 
+@handles(rpc.MeasureStream)
+def _measure(service: OperationService, request: rpc.MeasureStream) -> rpc.StreamUsage:
+    found = service.stream(request).figures()
+    return rpc.StreamUsage(
+        found.bytes, found.disk_bytes, found.stages, found.leases, found.lag_bytes, found.lag_s
+    )  # fmt: skip
+
+
 @handles(rpc.CreateStream)
 def _create(service: OperationService, request: rpc.CreateStream) -> rpc.StreamInfo:
     """Create a stream that belongs to the client's key."""

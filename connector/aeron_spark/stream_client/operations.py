@@ -32,6 +32,7 @@ from aeron_spark.wire.stream_requests import (
     ListLeases,
     ListStreams,
     ListWriters,
+    MeasureStream,
     PurgedPartition,
     PurgeStream,
     ReleaseLease,
@@ -41,6 +42,7 @@ from aeron_spark.wire.stream_requests import (
     StreamAlteration,
     StreamInfo,
     StreamLease,
+    StreamUsage,
     StreamWriterId,
 )
 
@@ -81,6 +83,10 @@ class StreamOperations(ABC):
     def stream(self, name: str) -> StreamInfo:
         """Return one stream; for a damaged one, with ``state`` and ``problem``."""
         return self._stream_session().call(DescribeStream(name, accept_damaged=True))
+
+    def stream_usage(self, name: str) -> StreamUsage:
+        """Return the space that a stream uses on the server's disk, and how far its readers are behind."""
+        return self._stream_session().call(MeasureStream(name))
 
     def create_stream(
         self, name: str, partitions: int = 1, *, retention: str | int | timedelta | None = None,
@@ -219,6 +225,7 @@ class AwaitedStreamOperations(ABC):
 
     streams = awaited(StreamOperations.streams)
     stream = awaited(StreamOperations.stream)
+    stream_usage = awaited(StreamOperations.stream_usage)
     create_stream = awaited(StreamOperations.create_stream)
     alter_stream = awaited(StreamOperations.alter_stream)
     rename_stream = awaited(StreamOperations.rename_stream)

@@ -263,6 +263,26 @@ class DescribeStream(StreamRequest[StreamInfo], frozen=True, tag="describe"):
     accept_damaged: bool = False
 
 
+class StreamUsage(Response, frozen=True, tag="usage"):
+    """The readable bytes of a stream, the bytes of its files on the disk, and what delays their deletion.
+
+    ``stages`` is the number of unfinished or uncommitted stages. ``leases`` is the number of readers with a lease. The
+    lags are the largest of these readers: bytes after its positions, and seconds since the first of them was committed.
+    """
+
+    bytes: int
+    disk_bytes: int
+    stages: int
+    leases: int
+    lag_bytes: int
+    lag_seconds: Finite
+
+
+@operation(*get_args(Action))
+class MeasureStream(StreamRequest[StreamUsage], frozen=True, tag="measure"):
+    """Measure the space that a stream uses, and how far its readers are behind."""
+
+
 @operation("create", event="stream_created", writes=True)
 class CreateStream(StreamRequest[StreamInfo], frozen=True, tag="create"):
     """Create a stream. A retention of 0 means no limit; ``segment_bytes`` 0 means the server's default.

@@ -66,7 +66,8 @@ def test_streams_on_the_direct_route_print_the_same(
         "describe other", "describe --option archvie=x --channel aeron:ipc --stream-id 9", "list --stream-id one",
         "lits", "describe --chanel x", "delete --channel aeron:ipc --stream-id 1", "create flights",
         "alter flights --retention 7d", "rename flights a", "end flights", "reopen flights",
-        "writers flights", "leases flights", "rename a/b c", "describe prices --identity me.key", "list extra",
+        "writers flights", "leases flights", "usage flights", "rename a/b c", "describe prices --identity me.key",
+        "list extra",
         "list --archive embedded,aeron:ipc?stream-id=7 --channel aeron:icp",
     ):  # fmt: skip
         transcript.run(f"streams {line}")
@@ -150,6 +151,7 @@ def test_streams_through_a_server_print_the_same(
     transcript.run(f"send lines.txt --stream s --writer-id desk-7 --server {SERVER}")
     run("writers s", "writers s --json", "writers s release desk-7", "writers s release desk-7 --json")
     world.stream_session().call(RenewLease("s", "3f0c9a", ((0, 64), (1, 0)), 60.0))
+    run("usage s", "usage s --json", "usage quotes", "usage other")
     run("leases s", "leases s --json", "purge s --before 112000 --yes", "purge s --keep 0 --yes --json")
     run("purge s --keep 0 --yes")
     run("leases s release 3f0c9a", "leases s", on_terminal=True)

@@ -43,6 +43,7 @@ from aeron_spark.wire.stream_requests import (
     ListStreams,
     ListWriters,
     MeasureLags,
+    MeasureStream,
     OpenStage,
     PartitionStates,
     PurgeStream,
@@ -72,6 +73,7 @@ STAGE: Final = OpenStage(NAME, TRANSACTION, 0, 0, "raw", b"", 1, 1)
 REQUESTS: Final[list[tuple[Request[Any], frozenset[str]]]] = [
     (DescribeStream(NAME), ALL_ACTIONS),
     (DescribeStream(NAME, accept_damaged=True), ALL_ACTIONS),
+    (MeasureStream(NAME), ALL_ACTIONS),
     (CreateStream(NAME, 1, 0, 0.0, 0), frozenset({CREATE})),
     (AlterStream(NAME, retention_bytes=1), frozenset({MANAGE})),
     (EndStream(NAME), frozenset({MANAGE})),

@@ -8,6 +8,8 @@ import pytest
 
 from aeron_spark.errors import OptionError
 from aeron_spark.stream_client.operations import Retention, parse_retention, time_of
+from aeron_spark.stream_client.writer import StreamWriter
+from aeron_spark.wire.stream_requests import RenewLease, StreamUsage
 from tests.unit.stream_client.connections import Operations
 from tests.unit.stream_client.faults import Fault
 from tests.unit.stream_client.joined import World
@@ -67,6 +69,20 @@ def test_a_request_that_is_repeated_after_an_outage_knows_its_first_try(
         client.delete_stream("s")
         expected = []
     assert [one.name for one in client.streams()] == expected
+
+
+def test_the_usage_of_a_stream_has_its_bytes_and_the_lag_of_its_slowest_reader(world: World) -> None:
+    session = world.stream_session()
+    client = Operations(session)
+    assert client.stream_usage("s") == StreamUsage(0, 0, 0, 0, 0, 0.0)
+    with StreamWriter(session, "s", payload="raw", partition=1) as writer:
+        writer.write([b"a" * 1000])
+    world.time.sleep(10.0)
+    session.call(RenewLease("s", "fast", ((1, client.stream("s").partitions[1].end),), 60.0))
+    session.call(RenewLease("s", "slow", ((1, 0),), 60.0))
+    used = client.stream_usage("s")
+    assert (used.bytes, used.disk_bytes, used.stages) == (1056, 1 << 16, 0)
+    assert (used.leases, used.lag_bytes, round(used.lag_seconds)) == (2, 1056, 10)
 
 
 def test_a_request_that_was_not_repeated_reports_an_absent_or_present_stream(world: World) -> None:

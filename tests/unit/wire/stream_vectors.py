@@ -21,6 +21,7 @@ _TRANSACTION: Final = rpc.Transaction("desk-7", "run-2", 41, True, "query-1", 40
 REQUESTS: Final[tuple[rpc.Request[Any], ...]] = (
     rpc.ListStreams(),
     rpc.DescribeStream("prices", accept_damaged=True),
+    rpc.MeasureStream("prices"),
     rpc.CreateStream("prices", 3, 2**40, 86_400.0, 1 << 20, "additive", b"schema"),
     rpc.AlterStream("prices", 2**40, 86_400.0, "additive", dry_run=True),
     rpc.RenameStream("prices", "quotes"),
@@ -71,6 +72,7 @@ RESPONSES: Final[tuple[rpc.Response, ...]] = (
     rpc.Done(),
     _STREAM,
     rpc.StreamList((_STREAM,)),
+    rpc.StreamUsage(7168, 2 << 20, 3, 2, 4096, 59.5),
     rpc.StreamAlteration(
         rpc.StreamProperties(0, 0.0, "strict"), rpc.StreamProperties(2**40, 86_400.0, "additive"),
         (1024, 2048), (4096, 2048),
