@@ -42,9 +42,7 @@ SHORT_MODULES: Final = frozenset(
         "server.server_facts",
         "server.log_space",
         "version",
-        "wire.field_bounds",
         "wire.payloads",
-        "wire.tokens",
     }
 )
 """Modules of fewer lines, whose importers have no other module in common."""

@@ -51,6 +51,7 @@ from aeron_spark.streams.store import Condition, StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import fail, resolve
 from aeron_spark.wire import stream_requests as rpc
+from aeron_spark.wire.field_bounds import Positions
 from aeron_spark.wire.stream_requests import OPERATIONS, Committed, Request, Response, StreamRequest
 
 TRANSFER_THREADS: Final = 64  # of all clients
@@ -821,7 +822,7 @@ def _stage_finished(ref: rpc.StagedPart) -> rpc.StageFinished:
     return rpc.StageFinished(ref.rows, ref.bytes, ref.crc)
 
 
-def _by_partition(stream: Stream, pairs: rpc.Positions) -> dict[int, int]:
+def _by_partition(stream: Stream, pairs: Positions) -> dict[int, int]:
     """Return positions by partition. Raises OptionError for an unknown partition, or one that occurs twice."""
     for partition, _ in pairs:
         stream.check_partition(partition)

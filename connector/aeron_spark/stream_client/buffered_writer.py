@@ -59,8 +59,8 @@ from aeron_spark.stream_client.staging import (
 )
 from aeron_spark.stream_client.writer import FIRST_PAUSE_S, Writer
 from aeron_spark.wire.arrow import encoded_size
+from aeron_spark.wire.field_bounds import check_token
 from aeron_spark.wire.stream_requests import NEXT_NUMBER, Transaction
-from aeron_spark.wire.tokens import check_token
 
 LOG: Final = logging.getLogger("aeron_spark.remote")
 MAX_BYTES: Final = 1 << 30

@@ -52,7 +52,8 @@ from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.staging import check_partition
 from aeron_spark.texts import parse_json
-from aeron_spark.wire.stream_requests import MAX_PARTITIONS, AwaitCommits, RenewLease
+from aeron_spark.wire.field_bounds import MAX_PARTITIONS
+from aeron_spark.wire.stream_requests import AwaitCommits, RenewLease
 
 VERSION: Final = 1
 REPLACED: Final = "replaced"  # the reason of an error about positions of a partition that does not exist any more

@@ -41,8 +41,8 @@ from aeron_spark.stream_client.staging import (
     last_committed,
 )
 from aeron_spark.waiting import Deadline
+from aeron_spark.wire.field_bounds import check_token
 from aeron_spark.wire.stream_requests import NEXT_NUMBER, Begun, Transaction
-from aeron_spark.wire.tokens import check_token
 
 MEMORY_BYTES: Final = 64 << 20  # of a transaction's rows; a larger transaction fails if an outage destroys its stages
 OUTAGE_TIMEOUT_S: Final = 60.0  # long enough for a restart of the server

@@ -17,7 +17,7 @@ from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, 
 from aeron_spark.files import read_regular, replace_file, sync_folder, write_failed
 from aeron_spark.streams.journal_records import Time
 from aeron_spark.texts import nearest
-from aeron_spark.wire.stream_requests import MAX_PARTITIONS
+from aeron_spark.wire.field_bounds import MAX_PARTITIONS
 
 FIND_AND_RESTORE: Final = (
     "Stop the server, and run 'aeron-spark server verify', which names the rows that are lost. Then restore the store "

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import msgspec
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.wire.stream_requests import MAX_PARTITIONS
+from aeron_spark.wire.field_bounds import MAX_PARTITIONS
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Position = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]

@@ -67,8 +67,8 @@ from aeron_spark.streams.stages import (
 from aeron_spark.streams.store_parts import StoreParts
 from aeron_spark.waiting import fail, resolve
 from aeron_spark.wire import stream_requests as rpc
+from aeron_spark.wire.field_bounds import check_token
 from aeron_spark.wire.stream_requests import PurgedPartition, StreamLease, StreamWriterId
-from aeron_spark.wire.tokens import check_token
 
 STAGES: Final = "stages"
 ALL_RIGHTS: Final = WriteRights()  # of the server's own program

@@ -28,25 +28,27 @@ import pyarrow as pa
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, decode_error, encode_error
 from aeron_spark.texts import NANOS
-from aeron_spark.wire.field_bounds import bounds_of, longest_encoding
+from aeron_spark.wire.field_bounds import (
+    MAX_PARTITIONS,
+    MAX_PARTS,
+    Epoch,
+    Finite,
+    Id,
+    Int64,
+    Items,
+    Positions,
+    Schema,
+    Seconds,
+    Stamp,
+    StreamName,
+    Token,
+    Word,
+    bounds_of,
+    longest_encoding,
+)
 from aeron_spark.wire.foreign_arrow import read_schema
 
-MAX_PARTITIONS: Final = 10_000  # of a stream: responses about positions have a number for each
-MAX_SCHEMA_BYTES: Final = 2 << 20  # of Arrow IPC: it takes 0.1 s to look at, with some 28,000 columns
-
-# Each text, number and list of a request has one of these bounds, which the decoder checks: a client must not make the
-# server store, compare or report more. No request has a map: a client could choose keys that collide, and a map with
-# n such keys costs n² steps. A longer value of the right kind gets its own error from the module that it concerns.
-StreamName = Annotated[str, msgspec.Meta(max_length=128)]
-Id = Annotated[str, msgspec.Meta(max_length=255)]  # of a writer, run, producer, reader or stage
-Word = Annotated[str, msgspec.Meta(max_length=32)]  # one of a few
-Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
-Finite = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
-Schema = Annotated[bytes, msgspec.Meta(max_length=MAX_SCHEMA_BYTES)]
 _Bytes = bytes  # in a class with a property of this name
-Positions = Annotated[tuple[tuple[Int64, Int64], ...], msgspec.Meta(max_length=MAX_PARTITIONS)]
-"""Pairs of a partition and a position in it."""
 
 
 class Response(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -454,11 +456,6 @@ _A_REQUEST: Final = "a request to the stream service"
 _SAME_RELEASE: Final = "Use the same release of aeron-spark in the client and the server."
 
 NEXT_NUMBER: Final = -1  # stands for the number of the writer's next transaction
-MAX_PARTS: Final = 1 << 16  # of a transaction; the server has at most so many stages of a key
-Token = Annotated[str, msgspec.Meta(max_length=4_096)]
-Stamp = Annotated[str, msgspec.Meta(max_length=4_096)]
-Epoch = Annotated[int, msgspec.Meta(ge=0)]  # 64 bits
-Items = Annotated[bytes, msgspec.Meta(max_length=16 << 20)]
 
 
 class Transaction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ import pytest
 
 from aeron_spark.errors import DataFormatError, RefusedError
 from aeron_spark.spark.writer import NONE, Progress, check_follows, tag_of, token_of
-from aeron_spark.wire.tokens import check_token
+from aeron_spark.wire.field_bounds import check_token
 
 RUN = "run-1"
 
