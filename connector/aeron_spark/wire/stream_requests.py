@@ -765,7 +765,7 @@ class FinishStage(StreamRequest[StageFinished], frozen=True, tag="finish-stage")
     seconds: Seconds
 
 
-@operation("write", writes=True)
+@operation("write", writes=True)  # a server that ends still awaits a commit that runs, and refuses a further one
 class CommitTransaction(StreamRequest[Committed], frozen=True, tag="commit"):
     """Commit a transaction: all its parts become visible together. ``rows`` is the number of the transaction's rows.
 

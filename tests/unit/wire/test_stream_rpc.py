@@ -36,6 +36,7 @@ from aeron_spark.wire.stream_requests import (
     RenewLease,
     Request,
     StagedPart,
+    StreamRequest,
     Transaction,
     decode_head,
     decode_request,
@@ -43,6 +44,7 @@ from aeron_spark.wire.stream_requests import (
     encode_request,
     encode_response,
     failure_of,
+    operation,
 )
 from tests.unit.wire import stream_vectors
 from tools.stream_request_page import stream_request_page
@@ -85,6 +87,15 @@ def structs_of(cls: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
 
 def test_the_service_number_differs_from_those_of_other_releases() -> None:
     assert FIRST_SERVICE + 1 < stream_requests.SERVICE <= LAST_OBJECT_ID
+
+
+def test_a_request_about_a_stream_names_an_action_and_no_other_request_does() -> None:
+    """A request without an action would be executed for each key."""
+    for actions, base in (((), StreamRequest), (("read",), Request)):
+        kind: Any = msgspec.defstruct("Wrong", [], bases=(base,), frozen=True, tag="wrong")
+        with pytest.raises(TypeError, match="Wrong must have a stream and actions, or neither"):
+            operation(*actions)(kind)  # type: ignore[arg-type]
+        assert kind not in OPERATIONS
 
 
 def test_the_page_of_the_requests_is_the_one_of_the_table() -> None:
