@@ -36,8 +36,8 @@ _OF_THE_CONNECTION: Final = """
 """
 # The addresses of a closed transport, the senders that it has seen, and the leases of others on its Aeron client
 _OF_THE_TRANSPORT: Final = """
-    Client.leases AeronServerTransport._channel_settings MemoryServerTransport._links MemoryServerTransport._listeners
-    _ServerInbox.listeners _ServerInbox.senders
+    AeronClient.leases AeronServerTransport._channel_settings MemoryServerTransport._links
+    MemoryServerTransport._listeners _ServerInbox.listeners _ServerInbox.senders
 """
 _CONTENTS_OF_A_STORE: Final = """
     Ledger._epochs Ledger._epochs_of Ledger._writers Ledger.ends Ledger.recordings Ledger.rows Ledger.starts

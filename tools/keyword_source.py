@@ -55,9 +55,9 @@ def keyword_source() -> str:
 
 def _classes() -> Iterator[str]:
     options = all_options()
-    yield from _class("EndpointOptions", "TypedDict", "of a client and of a server", options, ENDPOINT)
-    yield from _class("ClientOptions", "EndpointOptions", "of a client", options, CLIENT)
-    yield from _class("ServerOptions", "EndpointOptions", "of a server", options, SERVER)
+    yield from _class("EndpointKeywords", "TypedDict", "of a client and of a server", options, ENDPOINT)
+    yield from _class("ClientOptions", "EndpointKeywords", "of a client", options, CLIENT)
+    yield from _class("ServerOptions", "EndpointKeywords", "of a server", options, SERVER)
 
 
 def _class(name: str, base: str, owner: str, options: tuple[Option, ...], where: frozenset[object]) -> Iterator[str]:

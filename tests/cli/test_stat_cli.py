@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from aeron_spark import node
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import TransportError
 from aeron_spark.waiting import wait_for
@@ -34,7 +34,7 @@ def test_counters_backlog_and_errors_of_a_driver_are_shown(own_dir: Path) -> Non
         assert (run("errors", *where).out, run("errors", *where).err) == ("", "no errors\n")
         assert run("loss", *where).err == "no loss\n"
         assert run("loss", *where, "--json").lines == []
-        client = Client(str(own_dir))
+        client = AeronClient(str(own_dir))
         with pytest.raises(TransportError):
             client.subscription("aeron:udp?endpoint=no.such.host.invalid:1", 5)
         client.subscription("aeron:ipc", 1001)

@@ -12,7 +12,7 @@ from aeron_spark.aeron import client as clients
 from aeron_spark.process import ProcessCache
 
 
-class AeronClient(clients.Client):
+class FakeClient(clients.AeronClient):
     """A fake client without a driver."""
 
     def __init__(self, aeron_dir: str) -> None:
@@ -37,7 +37,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Return a virtual clock, in a process without clients."""
     clock = SimpleNamespace(now=1000.0)
     monkeypatch.setattr(clients, "CLIENTS", ProcessCache())
-    monkeypatch.setattr(clients, "Client", AeronClient)
+    monkeypatch.setattr(clients, "AeronClient", FakeClient)
     monkeypatch.setattr(clients.time, "monotonic", lambda: clock.now)
     return clock
 

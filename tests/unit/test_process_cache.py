@@ -67,7 +67,7 @@ def test_the_next_use_makes_a_value_whose_making_failed() -> None:
 CASES = {
     "aeron.client": """
         from aeron_spark.aeron import client
-        def prepare(make): client.Client = type("Client", (), {"__new__": lambda *args: make(), "close": close})
+        def prepare(make): client.AeronClient = type("Fake", (), {"__new__": lambda *args: make(), "close": close})
         def use(): return client.client_of("dir")
     """,
     "aeron.archive": """

@@ -73,14 +73,13 @@ LONG_SIGNATURES: Final = {
 """Functions with more parameters, by module."""
 
 REPEATED_NAMES: Final = {
-    "Client": 3,
+    "Client": 2,
     "Invoke": 2,
     "Proxy": 2,
     "StreamReader": 2,
-    "Writer": 3,
+    "Writer": 2,
     "StreamWriter": 2,
     "BufferedWriter": 2,
-    "EndpointOptions": 2,
     "ClientOptions": 2,
     "ServerOptions": 2,
     "PublicationRejected": 2,

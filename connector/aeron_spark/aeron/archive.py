@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import jpype
 
-from aeron_spark.aeron.client import Client, client_of, require_open
+from aeron_spark.aeron.client import AeronClient, client_of, require_open
 from aeron_spark.aeron.java_calls import (
     CORRECT_CHANNEL,
     Interruptible,
@@ -63,7 +63,7 @@ class RecordingSubscription:
 class Archive:
     """A session with the archive at ``address``; made by :func:`archive_of`."""
 
-    def __init__(self, address: ArchiveAddress, client: Client) -> None:
+    def __init__(self, address: ArchiveAddress, client: AeronClient) -> None:
         self.address = address
         self.client = client
         if address.local:
@@ -296,7 +296,7 @@ class Archive:
         self.java.close()
 
 
-def _require_archive(client: Client) -> None:
+def _require_archive(client: AeronClient) -> None:
     """Raise ConnectError if the driver has no archive. Without this check the connection attempt would time out."""
     counters = client.aeron.countersReader()
     archive_type = int(jclass("io.aeron.AeronCounters").ARCHIVE_CONTROL_SESSIONS_TYPE_ID)

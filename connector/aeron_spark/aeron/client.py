@@ -75,7 +75,7 @@ UNUSED_TIMEOUT_S: Final = 5.0
 LOST_CLOSE_NS: Final = 100_000_000
 
 
-class Client:
+class AeronClient:
     """An Aeron client of the media driver in ``aeron_dir``."""
 
     def __init__(self, aeron_dir: str) -> None:
@@ -168,7 +168,7 @@ def _driver_pid(aeron_dir: str) -> int | None:
 class ClientLease:
     """A use of ``client`` until ``close``. At that time no thread of the user may be inside a call of Aeron."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: AeronClient) -> None:
         self.client = client
         client.leases.add(self)
 
@@ -179,13 +179,13 @@ class ClientLease:
             self.client.leases.discard(self)
 
 
-CLIENTS: Final[ProcessCache[str, Client]] = ProcessCache()  # by the driver's directory
+CLIENTS: Final[ProcessCache[str, AeronClient]] = ProcessCache()  # by the driver's directory
 
 
-def client_of(aeron_dir: str) -> Client:
+def client_of(aeron_dir: str) -> AeronClient:
     """Return this process's client of the driver in ``aeron_dir``, until the process ends; replace a closed one."""
 
-    def make_permanent(client: Client) -> bool:
+    def make_permanent(client: AeronClient) -> bool:
         client.is_permanent = True
         return True
 
@@ -196,7 +196,7 @@ def lease_client(aeron_dir: str) -> ClientLease:
     """Return a lease of this process's client of the driver in ``aeron_dir``; replace a closed one."""
     leases: list[ClientLease] = []
 
-    def lease(client: Client) -> bool:
+    def lease(client: AeronClient) -> bool:
         leases.append(ClientLease(client))
         return True
 
@@ -204,15 +204,15 @@ def lease_client(aeron_dir: str) -> ClientLease:
     return leases[-1]
 
 
-def _client(aeron_dir: str, use: Callable[[Client], bool]) -> Client:
+def _client(aeron_dir: str, use: Callable[[AeronClient], bool]) -> AeronClient:
     """Return the client after ``use(client)`` under the lock of ``CLIENTS``, which ``close_unused`` needs, too."""
 
-    def make() -> Client:
-        client = Client(aeron_dir)
+    def make() -> AeronClient:
+        client = AeronClient(aeron_dir)
         use(client)
         return client
 
-    return CLIENTS.get(aeron_dir, make, lambda client: not client.closed and use(client), Client.close)
+    return CLIENTS.get(aeron_dir, make, lambda client: not client.closed and use(client), AeronClient.close)
 
 
 def close_unused() -> float | None:
@@ -227,7 +227,7 @@ def close_unused() -> float | None:
     return min((max(0.0, client.unused_since + UNUSED_TIMEOUT_S - now) for client in unused), default=None)
 
 
-def _is_unused(client: Client) -> bool:
+def _is_unused(client: AeronClient) -> bool:
     return not client.is_permanent and not client.leases
 
 
@@ -244,7 +244,7 @@ def close_client(aeron_dir: str) -> None:
         client.close()
 
 
-def require_open(client: Client, action: str) -> None:
+def require_open(client: AeronClient, action: str) -> None:
     """Raise TransportError if the client ended during ``action``. A retry gets a new client."""
     if client.closed:
         raise TransportError(

@@ -18,7 +18,7 @@ from typing import Any, Final
 import jpype
 
 from aeron_spark.aeron import guard, jvm
-from aeron_spark.aeron.client import Client, ClientProcesses, EndedClient
+from aeron_spark.aeron.client import AeronClient, ClientProcesses, EndedClient
 from aeron_spark.aeron.counters import Counter, read_counters
 from aeron_spark.aeron.java_calls import describe, java_errors
 from aeron_spark.errors import InUseError, OptionError, SetupError
@@ -261,7 +261,11 @@ class DriverServer:
     """The registration of the only server of a media driver."""
 
     def __init__(
-        self, client: Client, ports: Iterable[int] = (), lock: Path | None = None, is_locked: IsLocked | None = None
+        self,
+        client: AeronClient,
+        ports: Iterable[int] = (),
+        lock: Path | None = None,
+        is_locked: IsLocked | None = None,
     ) -> None:
         """Register the server. Raises InUseError if the driver has another one.
 

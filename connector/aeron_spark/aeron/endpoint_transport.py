@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import jpype
 import pyarrow as pa
 
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.driver import DriverServer, IsLocked
 from aeron_spark.aeron.guard import GuardRules, Registration, SessionOwner, guarded, register, require_cookies
 from aeron_spark.aeron.inbox import CLIENT_EVENT_BYTES, AeronInbox, first_address
@@ -199,7 +199,7 @@ class AeronClientTransport:
 
     def __init__(
         self,
-        client: Client,
+        client: AeronClient,
         address: ServerAddress,
         *,
         channel_settings: ChannelSettings | None = None,
@@ -306,7 +306,7 @@ class AeronServerTransport:
     """Implements ``transport.api.ServerTransport`` on the driver of ``client``."""
 
     def __init__(
-        self, client: Client, *, idle: str = "backoff", max_message: int = BULK_MESSAGE_BYTES,
+        self, client: AeronClient, *, idle: str = "backoff", max_message: int = BULK_MESSAGE_BYTES,
         ipc_lock: Path | None = None, is_locked: IsLocked | None = None,
     ) -> None:  # fmt: skip
         """``ipc_lock`` and ``is_locked``: see :class:`DriverServer`."""
@@ -446,7 +446,7 @@ class _ServerInbox(AeronInbox):
     links: dict[int, ServerAddress]  # by token
     senders: dict[int, _Sender]  # by image
 
-    def __init__(self, client: Client, *, idle: str, max_message: int) -> None:
+    def __init__(self, client: AeronClient, *, idle: str, max_message: int) -> None:
         super().__init__(client, idle=idle, max_message=max_message)
         self.listeners = {}
         self.links = {}

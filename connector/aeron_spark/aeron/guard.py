@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from aeron_spark.aeron import jvm
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.counters import read_counters
 from aeron_spark.aeron.java_calls import java_errors
 from aeron_spark.errors import OptionError
@@ -168,7 +168,7 @@ class SessionOwner(NamedTuple):
         return f"guard owner of {what}: {self.address}"
 
 
-def register(client: Client, owner: SessionOwner, *, wait: bool = True) -> Registration:
+def register(client: AeronClient, owner: SessionOwner, *, wait: bool = True) -> Registration:
     """Register the owner of an Aeron session with the guard.
 
     The rule is in force when this returns, but 10 ms later for an image that is open already on one of the channel's
@@ -185,7 +185,7 @@ def register(client: Client, owner: SessionOwner, *, wait: bool = True) -> Regis
         return Registration(lambda: client.aeron.asyncRemoveCounter(registration))
 
 
-def require_cookies(client: Client, *, port: int, stream_id: int, secret: bytes) -> Registration:
+def require_cookies(client: AeronClient, *, port: int, stream_id: int, secret: bytes) -> Registration:
     """Let the guard admit only those sessions of a stream whose HELLO has a cookie that ``secret`` (32 bytes) made.
 
     ``port`` is the local port of the endpoint. The rule is in force for an endpoint that is opened afterwards, and

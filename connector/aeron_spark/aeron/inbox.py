@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import jpype
 
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.java_calls import describe, java_errors, plain_message
 from aeron_spark.aeron.jvm import enter_java, jclass
 from aeron_spark.errors import OptionError, TransportError
@@ -74,7 +74,7 @@ class AeronInbox:
     """Implements ``transport.api.Inbox`` on the driver of ``client``."""
 
     def __init__(
-        self, client: Client, *, idle: str = "backoff", max_message: int = MAX_MESSAGE_BYTES,
+        self, client: AeronClient, *, idle: str = "backoff", max_message: int = MAX_MESSAGE_BYTES,
         event_bytes: int = SERVER_EVENT_BYTES,
     ) -> None:  # fmt: skip
         bind_to_process(self)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import jpype
 import pyarrow as pa
 
-from aeron_spark.aeron.client import Client, require_open
+from aeron_spark.aeron.client import AeronClient, require_open
 from aeron_spark.aeron.java_calls import java_errors
 from aeron_spark.aeron.jvm import enter_java, jclass
 from aeron_spark.errors import TransportError
@@ -21,7 +21,7 @@ OFFER_TIMEOUT_NS: Final = 5_000_000  # Java retries during back-pressure for thi
 class BatchPublication:
     """An exclusive publication of ``client`` with its Java helper. Not thread-safe."""
 
-    def __init__(self, client: Client, channel: str, stream_id: int) -> None:
+    def __init__(self, client: AeronClient, channel: str, stream_id: int) -> None:
         bind_to_process(self)
         self.client = client
         self._stream = f"{channel} stream {stream_id}"
@@ -137,7 +137,7 @@ class PolledImage:
 class PolledSubscription:
     """A subscription with separately polled images. ``limit``: maximum length of a message in bytes."""
 
-    def __init__(self, client: Client, channel: str, stream_id: int, limit: int) -> None:
+    def __init__(self, client: AeronClient, channel: str, stream_id: int, limit: int) -> None:
         self.client = client
         self.channel = channel
         self._limit = limit
@@ -179,7 +179,7 @@ class PolledSubscription:
 class BytesPublication:
     """An exclusive publication for messages as bytes."""
 
-    def __init__(self, client: Client, channel: str, stream_id: int) -> None:
+    def __init__(self, client: AeronClient, channel: str, stream_id: int) -> None:
         self.client = client
         self.channel = channel
         self._publication = client.exclusive_publication(channel, stream_id)

@@ -19,7 +19,7 @@ from aeron_spark.errors import OptionError
 from aeron_spark.transport.addresses import HostPort
 
 if TYPE_CHECKING:
-    from aeron_spark.aeron.client import Client
+    from aeron_spark.aeron.client import AeronClient
     from aeron_spark.echo.conversation import EchoEvent, Report
 
 WILDCARDS: Final = ("0.0.0.0", "::")
@@ -251,13 +251,13 @@ def _event_printer(as_json: bool) -> Report:
 
 
 @contextmanager
-def _aeron_client(aeron_dir: str | None) -> Iterator[Client]:
+def _aeron_client(aeron_dir: str | None) -> Iterator[AeronClient]:
     """Yield an Aeron client of this machine's media driver; start a node if none runs and one belongs there."""
     from aeron_spark import node
-    from aeron_spark.aeron.client import Client
+    from aeron_spark.aeron.client import AeronClient
 
     with node.ensure(aeron_dir, wait_s=DRIVER_WAIT_S) as handle:
-        client = Client(handle.aeron_dir)
+        client = AeronClient(handle.aeron_dir)
         try:
             yield client
         finally:

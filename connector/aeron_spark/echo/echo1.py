@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.publications import BytesPublication, PolledImage, PolledSubscription
 from aeron_spark.echo import conversation, texts
 from aeron_spark.echo.conversation import Clock, LimitedReport, Outbox, Report, check_size, refuse_echo, wait_for_step
@@ -31,7 +31,7 @@ class Client1:
 
     def __init__(
         self,
-        client: Client,
+        client: AeronClient,
         server: HostPort,
         own: HostPort,
         *,
@@ -153,7 +153,7 @@ class Server1:
 
     def __init__(
         self,
-        client: Client,
+        client: AeronClient,
         settings: Server1Settings,
         report: Report,
         *,

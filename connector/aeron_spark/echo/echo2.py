@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.publications import BytesPublication, PolledImage, PolledSubscription
 from aeron_spark.echo import conversation, texts
 from aeron_spark.echo.conversation import (
@@ -54,7 +54,7 @@ class Client2:
 
     def __init__(
         self,
-        client: Client,
+        client: AeronClient,
         server: HostPort,
         control_port: int,
         *,
@@ -196,7 +196,7 @@ class EchoDuologue:
 
     def __init__(
         self,
-        client: Client,
+        client: AeronClient,
         host: str,
         address: texts.EchoAddress,
         owner: UdpSource,
@@ -339,7 +339,7 @@ class Server2:
 
     def __init__(
         self,
-        client: Client,
+        client: AeronClient,
         settings: Server2Settings,
         report: Report,
         *,

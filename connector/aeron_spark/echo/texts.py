@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.guard import GuardRules, Registration, SessionOwner, guarded, register
 from aeron_spark.aeron.publications import BytesPublication
 from aeron_spark.errors import TransportError
@@ -213,7 +213,7 @@ def guarded_channel(channel: str) -> str:
     return guarded(channel, RULES)
 
 
-def register_owner(client: Client, duologue: EchoAddress, address: str) -> list[Registration]:
+def register_owner(client: AeronClient, duologue: EchoAddress, address: str) -> list[Registration]:
     """Make the guard admit only the host ``address`` to a duologue's two channels, which ``client`` opens next."""
     received = SessionOwner("received", duologue.data_port, duologue.session_id, STREAM_ID, address)
     published = SessionOwner("published", duologue.control_port, duologue.session_id, STREAM_ID, address)
@@ -225,7 +225,7 @@ ATTEMPTS: Final = 4  # an attempt fails with a probability of 2^-31 per existing
 CLASH: Final = "clashing"  # part of the driver's error for a session id that is in use
 
 
-def open_publication(client: Client, channel: Callable[[int], str], entropy: Entropy) -> BytesPublication:
+def open_publication(client: AeronClient, channel: Callable[[int], str], entropy: Entropy) -> BytesPublication:
     """Open a publication on ``channel(session_id)`` with a random session id; try another if the driver uses that id.
 
     Raises TransportError for another error, or after ``ATTEMPTS``.

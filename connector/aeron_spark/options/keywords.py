@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from aeron_spark.protocol.access import Rule
 
 
-class EndpointOptions(TypedDict, total=False):
+class EndpointKeywords(TypedDict, total=False):
     """The options of a client and of a server, as keywords."""
 
     identity: str | None
@@ -146,7 +146,7 @@ class EndpointOptions(TypedDict, total=False):
     """Period in which `maxTampered` counts frames."""
 
 
-class ClientOptions(EndpointOptions, total=False):
+class ClientOptions(EndpointKeywords, total=False):
     """The options of a client, as keywords."""
 
     tag: str | None
@@ -189,7 +189,7 @@ class ClientOptions(EndpointOptions, total=False):
     """Longest time between the starts of two attempts to connect, unless an attempt takes longer."""
 
 
-class ServerOptions(EndpointOptions, total=False):
+class ServerOptions(EndpointKeywords, total=False):
     """The options of a server, as keywords."""
 
     bind: str | Sequence[str] | None

@@ -111,7 +111,7 @@ class WriterReleased(msgspec.Struct, frozen=True, tag="released", forbid_unknown
     writer: str
 
 
-class Writer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WriterState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The state of one writer: its last transaction (-1: none), its current run, and its earlier runs, newest last.
 
     ``producers`` are the producer ids that committed under the writer id, newest last, each with its last transaction.
@@ -173,7 +173,7 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", forbid_unknown_field
     rows: list[Count]
     times: list[bytes]
     begins: list[bytes]
-    writers: dict[str, Writer]
+    writers: dict[str, WriterState]
     epochs: tuple[Epoch, ...] = ()
     committed_in: dict[str, tuple[CommittedIn, ...]] = {}
     owned: tuple[WriterOwned, ...] = ()

@@ -36,9 +36,9 @@ from aeron_spark.streams.journal_records import (
     RecordingOf,
     RunStarted,
     Snapshot,
-    Writer,
     WriterOwned,
     WriterReleased,
+    WriterState,
 )
 from aeron_spark.streams.time_index import SECOND_NS, TimeIndex
 from aeron_spark.streams.writers import Acknowledged, Loss, WriterHistories, WriterOwners, parse_stamp, stamp_text
@@ -93,7 +93,7 @@ class Ledger:
         self.recordings: dict[int, RecordingOf] = {}
         self.pending: dict[int, int] = {}  # by partition: the start that a purge requested, and a lease prevents
         self.owners = WriterOwners()
-        self._writers: dict[str, Writer] = {}
+        self._writers: dict[str, WriterState] = {}
         self.times = [TimeIndex() for _ in range(partitions)]  # by partition
         self._epochs: deque[Epoch] = deque([self._first_epoch()])
         self._epochs_of: dict[int, Epochs] = {}  # a cache, by partition or TRANSACTIONS
@@ -135,7 +135,7 @@ class Ledger:
         return None if known is None else known.run
 
     @property
-    def writers(self) -> Mapping[str, Writer]:
+    def writers(self) -> Mapping[str, WriterState]:
         """All known writers by id."""
         return self._writers
 
@@ -443,10 +443,10 @@ class Ledger:
             raise _contradiction(f"the content {record.content!r} is fixed after rows of {self.content!r}")
         self.content, self.schema = record.content, record.schema
 
-    def _update_writer(self, writer: str, run: str, time_ns: int, single_use: bool) -> Writer:
+    def _update_writer(self, writer: str, run: str, time_ns: int, single_use: bool) -> WriterState:
         before = self._writers.get(writer)
         if before is None:
-            now = Writer(run, time_ns=time_ns, single_use=single_use)
+            now = WriterState(run, time_ns=time_ns, single_use=single_use)
         else:
             earlier = before.earlier if before.run == run else (*before.earlier, before.run)[-MAX_EARLIER_RUNS:]
             now = replace(
@@ -536,7 +536,7 @@ class Ledger:
         if known is not None and transaction.run in known.earlier:
             raise self._fenced_error(transaction.writer, transaction.run, known)
 
-    def _fenced_error(self, writer: str, run: str, known: Writer) -> RefusedError:
+    def _fenced_error(self, writer: str, run: str, known: WriterState) -> RefusedError:
         return RefusedError(
             f"run {run!r} of writer {writer!r} is fenced: the later run {known.run!r} has taken over",
             remedy="Use a writerId in one query at a time, or give each query its own.",
@@ -575,7 +575,7 @@ def check_number(transaction: Transaction) -> None:
         )
 
 
-def _producers_after(producer: str, transaction: int, known: Writer) -> tuple[tuple[str, int], ...]:
+def _producers_after(producer: str, transaction: int, known: WriterState) -> tuple[tuple[str, int], ...]:
     """Return the producers of a writer after a commit. Transactions without a producer id belong to ANY_PRODUCER."""
     before = known.producers
     if before is None:
@@ -584,7 +584,7 @@ def _producers_after(producer: str, transaction: int, known: Writer) -> tuple[tu
     return (*others[1 - MAX_PRODUCERS :], (producer, transaction))
 
 
-def _tokens_after(record: CommitRecord, known: Writer, producers: Iterable[tuple[str, int]]) -> dict[str, str]:
+def _tokens_after(record: CommitRecord, known: WriterState, producers: Iterable[tuple[str, int]]) -> dict[str, str]:
     """Return the tokens of a writer's producers after a commit."""
     tokens = {**known.tokens, record.producer: record.token}
     return {producer: tokens[producer] for producer, _ in producers if tokens.get(producer)}

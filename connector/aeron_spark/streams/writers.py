@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.log.epochs import MAX_SAVED, Epochs, epoch_text, largest_shares, parse_epoch, parse_number
-from aeron_spark.streams.journal_records import CommittedIn, Writer, WriterOwned, WriterReleased
+from aeron_spark.streams.journal_records import CommittedIn, WriterOwned, WriterReleased, WriterState
 from aeron_spark.texts import nearest
 from aeron_spark.wire.stream_requests import StreamWriterId
 
@@ -72,7 +72,7 @@ class WriterOwners:
             )
         return WriterOwned(writer, owner, time_ns)
 
-    def prepare_release(self, writer: str, writers: Mapping[str, Writer]) -> WriterReleased | None:
+    def prepare_release(self, writer: str, writers: Mapping[str, WriterState]) -> WriterReleased | None:
         """Return the record that makes the id belong to no key, or None if it belongs to none.
 
         ``writers`` are the writers that have a run. Raises OptionError for an unknown id.
@@ -87,7 +87,7 @@ class WriterOwners:
             )
         return None
 
-    def known_writers(self, writers: Mapping[str, Writer]) -> list[StreamWriterId]:
+    def known_writers(self, writers: Mapping[str, WriterState]) -> list[StreamWriterId]:
         """Return the ids that have a run or an owner, in their order."""
         return [
             _known_writer(name, writers.get(name), self._owned.get(name)) for name in sorted({*writers, *self._owned})
@@ -117,10 +117,12 @@ class WriterOwners:
         return tuple(self._owned.values())
 
 
-def _known_writer(name: str, writer: Writer | None, owned: WriterOwned | None) -> StreamWriterId:
+def _known_writer(name: str, writer: WriterState | None, owned: WriterOwned | None) -> StreamWriterId:
     owner = "" if owned is None else owned.owner
     if writer is None:  # no run of the id has begun
-        return StreamWriterId(name, Writer("").last, 0 if owned is None else owned.time_ns, owner, single_use=False)
+        return StreamWriterId(
+            name, WriterState("").last, 0 if owned is None else owned.time_ns, owner, single_use=False
+        )
     return StreamWriterId(name, writer.last, writer.time_ns, owner, writer.single_use)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.transport.addresses import HostPort
 from tests.aeron.echo.manual_peers import own_driver
 
@@ -16,14 +16,14 @@ PORTS = 200  # consecutive ports, for a server of many clients
 
 
 @pytest.fixture(scope="module")
-def server_aeron(run_name: str) -> Iterator[Client]:
+def server_aeron(run_name: str) -> Iterator[AeronClient]:
     """The Aeron client in which a test's server runs."""
     with own_driver(run_name) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def client_aeron(run_name: str) -> Iterator[Client]:
+def client_aeron(run_name: str) -> Iterator[AeronClient]:
     """The Aeron client of a test's Echo clients, on another media driver."""
     with own_driver(run_name) as client:
         yield client

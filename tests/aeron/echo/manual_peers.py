@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from aeron_spark.aeron import guard
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.aeron.publications import BytesPublication, PolledImage, PolledSubscription
 from aeron_spark.echo import texts
@@ -29,7 +29,7 @@ MAX_MESSAGE_BYTES: Final = 128 << 10  # in the messages that a manual client sen
 
 
 @contextmanager
-def own_driver(run_name: str, *, has_guard: bool = False) -> Iterator[Client]:
+def own_driver(run_name: str, *, has_guard: bool = False) -> Iterator[AeronClient]:
     """Run a small media driver in this process, with the guard if wanted; yield an Aeron client of it."""
     aeron_dir = new_aeron_dir(run_name)
     context = jclass("io.aeron.driver.MediaDriver$Context")()
@@ -43,7 +43,7 @@ def own_driver(run_name: str, *, has_guard: bool = False) -> Iterator[Client]:
             getattr(context, method)(supplier)
     driver = jclass("io.aeron.driver.MediaDriver").launch(context)
     try:
-        client = Client(str(aeron_dir))
+        client = AeronClient(str(aeron_dir))
         try:
             yield client
         finally:
@@ -102,7 +102,7 @@ def send(publication: BytesPublication, *messages: bytes) -> None:
 
 
 def open_sender(
-    client: Client, to: HostPort, *, session_id: int | None = None, source: str | None = None
+    client: AeronClient, to: HostPort, *, session_id: int | None = None, source: str | None = None
 ) -> BytesPublication:
     """Open a publication for long messages; with ``source``, it sends from that loopback address."""
     session = secrets.randbelow(2**31 - 1) + 1 if session_id is None else session_id
@@ -119,7 +119,7 @@ def open_sender(
 class ManualClient:
     """An Echo 2.0 client that a test controls message by message."""
 
-    def __init__(self, client: Client, listen: HostPort, control_port: int, *, source: str | None = None) -> None:
+    def __init__(self, client: AeronClient, listen: HostPort, control_port: int, *, source: str | None = None) -> None:
         self.client = client
         self.host = listen.host
         self.source = source
@@ -224,7 +224,7 @@ def stays_false(poll: Callable[[], bool], seconds: float) -> bool:
 class FakeServer:
     """An Echo 2.0 server whose responses a test chooses."""
 
-    def __init__(self, client: Client, listen: HostPort, control_port: int) -> None:
+    def __init__(self, client: AeronClient, listen: HostPort, control_port: int) -> None:
         control = HostPort(listen.host, control_port)
         self.client = client
         self.publication = BytesPublication(client, texts.fan_out_channel(control, 77), texts.STREAM_ID)

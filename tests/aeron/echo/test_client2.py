@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.publications import BytesPublication, PolledSubscription
 from aeron_spark.echo import conversation, texts
 from aeron_spark.echo.conversation import converse, run_steps
@@ -27,14 +27,16 @@ Steps = Generator[None, None, object]
 
 
 @pytest.fixture
-def fake_server(server_aeron: Client, listen: HostPort) -> Iterator[FakeServer]:
+def fake_server(server_aeron: AeronClient, listen: HostPort) -> Iterator[FakeServer]:
     server = FakeServer(server_aeron, listen, listen.port + 1)
     yield server
     server.close()
 
 
 @contextlib.contextmanager
-def echo_client(client_aeron: Client, listen: HostPort, step_timeout_s: float = STEP_TIMEOUT_S) -> Iterator[Client2]:
+def echo_client(
+    client_aeron: AeronClient, listen: HostPort, step_timeout_s: float = STEP_TIMEOUT_S
+) -> Iterator[Client2]:
     client = Client2(client_aeron, listen, listen.port + 1, step_timeout_s=step_timeout_s)
     try:
         yield client
@@ -63,7 +65,7 @@ def responding_server(fake_server: FakeServer, response: Callable[[int, int], by
 
 
 def test_row_86_two_clients_send_different_keys(
-    fake_server: FakeServer, client_aeron: Client, listen: HostPort
+    fake_server: FakeServer, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     hellos = []
     for _ in range(2):
@@ -81,7 +83,7 @@ def test_row_86_two_clients_send_different_keys(
 
 
 def test_row_94_an_error_of_the_server_in_the_duologue_ends_the_client(
-    fake_server: FakeServer, client_aeron: Client, listen: HostPort
+    fake_server: FakeServer, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     data, control = listen.port + 10, listen.port + 11
     duologue = texts.EchoAddress(data, control, 4711)
@@ -114,7 +116,7 @@ def test_row_94_an_error_of_the_server_in_the_duologue_ends_the_client(
 
 
 def test_row_94_a_closed_duologue_ends_a_client_that_pauses(
-    server_aeron: Client, client_aeron: Client, listen: HostPort
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     events = Events()
     server = Server2(server_aeron, Server2Settings(listen, listen.port + 1, listen.port + 10), lambda event: None)
@@ -145,7 +147,7 @@ def test_row_94_a_closed_duologue_ends_a_client_that_pauses(
 )
 def test_the_error_of_a_client_names_the_refusal_or_the_invalid_response(
     fake_server: FakeServer,
-    client_aeron: Client,
+    client_aeron: AeronClient,
     listen: HostPort,
     response: Callable[[int, int], bytes],
     error: type[AeronSparkError],
@@ -158,7 +160,7 @@ def test_the_error_of_a_client_names_the_refusal_or_the_invalid_response(
 
 
 def test_row_96_a_response_to_another_client_is_ignored(
-    fake_server: FakeServer, client_aeron: Client, listen: HostPort
+    fake_server: FakeServer, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     duologue = texts.EchoAddress(listen.port + 10, listen.port + 11, 4711)
     sent = []
@@ -174,7 +176,7 @@ def test_row_96_a_response_to_another_client_is_ignored(
 
 
 def test_row_96_the_error_of_a_timeout_names_the_step(
-    fake_server: FakeServer, client_aeron: Client, listen: HostPort
+    fake_server: FakeServer, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     duologue = texts.EchoAddress(listen.port + 10, listen.port + 11, 4711)
     with echo_client(client_aeron, listen) as client, pytest.raises(WaitTimeout, match="step 'duologue subscription'"):
@@ -202,7 +204,7 @@ def test_row_96_the_error_of_a_timeout_names_the_step(
         run_steps(client.connect(), lambda: False)
 
 
-def test_row_96_the_default_timeout_is_ten_seconds(client_aeron: Client, listen: HostPort) -> None:
+def test_row_96_the_default_timeout_is_ten_seconds(client_aeron: AeronClient, listen: HostPort) -> None:
     client = Client2(client_aeron, listen, listen.port + 1)  # with the default timeout
     start = time.monotonic()
     try:
@@ -216,7 +218,7 @@ def test_row_96_the_default_timeout_is_ten_seconds(client_aeron: Client, listen:
 # 40 drivers and clients that poll each millisecond occupy two cores, so that tests at the same time fail.
 @pytest.mark.parametrize("count", [8, pytest.param(40, marks=pytest.mark.soak)])
 def test_row_97_clients_on_different_drivers_get_different_sessions(
-    server_aeron: Client, listen: HostPort, run_name: str, count: int
+    server_aeron: AeronClient, listen: HostPort, run_name: str, count: int
 ) -> None:
     settings = Server2Settings(listen, listen.port + 1, listen.port + 10, clients=count, per_address=0)
     events, client_events = Events(), Events()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.publications import BytesPublication, PolledSubscription
 from aeron_spark.echo import conversation, texts
 from aeron_spark.echo.conversation import converse, run_steps
@@ -32,7 +32,7 @@ ANY_PORT = HostPort("127.0.0.1", 0)
 
 
 @contextlib.contextmanager
-def running_server(server_aeron: Client, listen: HostPort, **limits: int) -> Iterator[Events]:
+def running_server(server_aeron: AeronClient, listen: HostPort, **limits: int) -> Iterator[Events]:
     events = Events()
     with serving(Server1(server_aeron, Server1Settings(listen, **limits), events, step_timeout_s=STEP_TIMEOUT_S)):
         yield events
@@ -40,7 +40,7 @@ def running_server(server_aeron: Client, listen: HostPort, **limits: int) -> Ite
 
 @contextlib.contextmanager
 def manual_client(
-    client_aeron: Client, listen: HostPort, port: int
+    client_aeron: AeronClient, listen: HostPort, port: int
 ) -> Iterator[tuple[PolledSubscription, BytesPublication]]:
     """Yield the channels of a client that a test controls message by message."""
     subscription = PolledSubscription(
@@ -55,7 +55,7 @@ def manual_client(
         subscription.close()
 
 
-def send_and_receive(client_aeron: Client, listen: HostPort, *payloads: bytes) -> list[str]:
+def send_and_receive(client_aeron: AeronClient, listen: HostPort, *payloads: bytes) -> list[str]:
     """Send payloads with a client, and return the echoes that it reported."""
     client, events = Client1(client_aeron, listen, ANY_PORT), Events()
     try:
@@ -67,7 +67,7 @@ def send_and_receive(client_aeron: Client, listen: HostPort, *payloads: bytes) -
 
 
 def test_row_82_every_message_after_hello_is_echoed(
-    server_aeron: Client, client_aeron: Client, listen: HostPort
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     with running_server(server_aeron, listen) as events:
         assert send_and_receive(client_aeron, listen, b"1", b"2", b"HELLO 3", b"4", b"5") == [
@@ -84,7 +84,9 @@ def test_row_82_every_message_after_hello_is_echoed(
             assert receive(subscription) == [b"one"]
 
 
-def test_row_83_messages_before_hello_are_refused(server_aeron: Client, client_aeron: Client, listen: HostPort) -> None:
+def test_row_83_messages_before_hello_are_refused(
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
+) -> None:
     port = listen.port + 10
     with (
         running_server(server_aeron, listen) as events,
@@ -98,7 +100,7 @@ def test_row_83_messages_before_hello_are_refused(server_aeron: Client, client_a
 
 
 def test_row_83_a_hello_with_an_invalid_port_is_refused(
-    server_aeron: Client, client_aeron: Client, listen: HostPort
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     bad = [b"0", b"65536", b"70000", b"9999999999", b"1" * 5_000]
     with running_server(server_aeron, listen) as events:
@@ -112,7 +114,7 @@ def test_row_83_a_hello_with_an_invalid_port_is_refused(
 
 
 def test_row_84_text_that_is_not_ascii_is_echoed_unchanged(
-    server_aeron: Client, client_aeron: Client, listen: HostPort
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     with running_server(server_aeron, listen):
         assert send_and_receive(client_aeron, listen, "é€".encode(), "日本語".encode(), b"", b"y" * 8_192)[:2] == [
@@ -122,7 +124,7 @@ def test_row_84_text_that_is_not_ascii_is_echoed_unchanged(
 
 
 def test_row_84_a_message_that_is_too_long_is_refused_and_the_next_is_echoed(
-    server_aeron: Client, client_aeron: Client, listen: HostPort
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     port = listen.port + 10
     with (
@@ -136,7 +138,7 @@ def test_row_84_a_message_that_is_too_long_is_refused_and_the_next_is_echoed(
 
 
 def test_a_server_removes_a_client_that_does_not_receive_its_replies(
-    server_aeron: Client, client_aeron: Client, listen: HostPort
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     with running_server(server_aeron, listen, clients=1) as events:
         with manual_client(client_aeron, listen, listen.port + 10) as (_, publication):
@@ -148,7 +150,7 @@ def test_a_server_removes_a_client_that_does_not_receive_its_replies(
 
 
 def test_a_full_server_refuses_a_client_and_still_echoes_to_others(
-    server_aeron: Client, client_aeron: Client, listen: HostPort
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     port = listen.port + 10
     with (
@@ -168,7 +170,7 @@ def test_a_full_server_refuses_a_client_and_still_echoes_to_others(
         assert receive(subscription) == [b"mine"]
 
 
-def test_the_error_of_a_client_without_a_server_names_the_step(client_aeron: Client, listen: HostPort) -> None:
+def test_the_error_of_a_client_without_a_server_names_the_step(client_aeron: AeronClient, listen: HostPort) -> None:
     client = Client1(client_aeron, listen, ANY_PORT, step_timeout_s=STEP_TIMEOUT_S)
     start = time.monotonic()
     try:
@@ -180,7 +182,7 @@ def test_the_error_of_a_client_without_a_server_names_the_step(client_aeron: Cli
 
 
 def test_a_client_notices_that_its_server_has_closed(
-    server_aeron: Client, client_aeron: Client, listen: HostPort
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     client, events = Client1(client_aeron, listen, ANY_PORT), Events()
     # The client pauses until the end of the test, unless it notices that the server has closed.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.guard import has_guard, read_drops
 from aeron_spark.echo import conversation, texts
 from aeron_spark.echo.conversation import REPORT_BURST, converse, run_steps
@@ -32,14 +32,14 @@ FLOOD_PUBLICATIONS = 8  # of the flood, each with another Aeron session id
 
 
 @pytest.fixture(scope="module")
-def guarded_aeron(run_name: str) -> Iterator[Client]:
+def guarded_aeron(run_name: str) -> Iterator[AeronClient]:
     """An Aeron client of a media driver with the guard, for the server."""
     with own_driver(run_name, has_guard=True) as client:
         yield client
 
 
 @contextlib.contextmanager
-def flooding(client: Client, listen: HostPort) -> Iterator[list[int]]:
+def flooding(client: AeronClient, listen: HostPort) -> Iterator[list[int]]:
     """Flood the channel of all clients with messages that are not HELLO. Yield a list whose only item counts them."""
     publications = [open_sender(client, listen, source=FLOOD_SOURCE) for _ in range(FLOOD_PUBLICATIONS)]
     wait_until(lambda: all(publication.connected for publication in publications), "the flood's publications")
@@ -64,7 +64,7 @@ def flooding(client: Client, listen: HostPort) -> Iterator[list[int]]:
 
 
 def test_a_new_client_gets_echoes_during_a_flood_that_causes_few_reports(
-    guarded_aeron: Client, client_aeron: Client, listen: HostPort
+    guarded_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     events = Events()
     server = Server2(guarded_aeron, Server2Settings(listen, listen.port + 1, listen.port + 10), events)
@@ -81,7 +81,7 @@ def test_a_new_client_gets_echoes_during_a_flood_that_causes_few_reports(
 
 
 def test_the_guard_admits_only_the_client_to_its_duologue(
-    guarded_aeron: Client, client_aeron: Client, listen: HostPort, run_name: str
+    guarded_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort, run_name: str
 ) -> None:
     events = Events()
     server = Server2(guarded_aeron, Server2Settings(listen, listen.port + 1, listen.port + 10), events)
@@ -108,7 +108,7 @@ def test_the_guard_admits_only_the_client_to_its_duologue(
 
 
 def test_the_guard_limits_the_receivers_of_the_channel_of_all_clients(
-    guarded_aeron: Client, client_aeron: Client, listen: HostPort
+    guarded_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     server = Server2(guarded_aeron, Server2Settings(listen, listen.port + 1, listen.port + 10), Events())
     control = HostPort(listen.host, listen.port + 1)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.echo import conversation
 from aeron_spark.echo.conversation import converse, run_steps
 from aeron_spark.echo.echo2 import Client2, Server2, Server2Settings
@@ -34,13 +34,13 @@ FOREIGN = "127.0.0.7"
 class RunningServer:
     """A running server, and its manual clients, which are closed with it."""
 
-    def __init__(self, server: Server2, events: Events, client: Client) -> None:
+    def __init__(self, server: Server2, events: Events, client: AeronClient) -> None:
         self.server = server
         self.events = events
         self.client = client
         self.clients: list[ManualClient] = []
 
-    def manual_client(self, source: str | None = None, client: Client | None = None) -> ManualClient:
+    def manual_client(self, source: str | None = None, client: AeronClient | None = None) -> ManualClient:
         settings = self.server.settings
         manual = ManualClient(client or self.client, settings.listen, settings.control_port, source=source)
         self.clients.append(manual)
@@ -55,8 +55,8 @@ class RunningServer:
 
 @contextlib.contextmanager
 def running_server(
-    server_aeron: Client,
-    client_aeron: Client,
+    server_aeron: AeronClient,
+    client_aeron: AeronClient,
     listen: HostPort,
     *,
     step_timeout_s: float = STEP_TIMEOUT_S,
@@ -75,7 +75,7 @@ def running_server(
 
 
 def test_row_85_a_client_gets_a_duologue_and_echoes(
-    server_aeron: Client, client_aeron: Client, listen: HostPort
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     with running_server(server_aeron, client_aeron, listen) as running:
         events = Events()
@@ -93,7 +93,7 @@ def test_row_85_a_client_gets_a_duologue_and_echoes(
 
 
 def test_row_86_the_response_has_the_grammar_of_the_reference(
-    server_aeron: Client, client_aeron: Client, listen: HostPort
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     with running_server(server_aeron, client_aeron, listen) as running:
         for key in (0xDEADBEEF, 0, 0xFFFFFFFF):
@@ -105,7 +105,9 @@ def test_row_86_the_response_has_the_grammar_of_the_reference(
             assert {int(found[1]), int(found[2])} <= set(range(listen.port + 10, listen.port + 26))
 
 
-def test_row_87_every_wrong_hello_gets_an_error(server_aeron: Client, client_aeron: Client, listen: HostPort) -> None:
+def test_row_87_every_wrong_hello_gets_an_error(
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
+) -> None:
     bad = ["HELLO", "HELLO xyz", "HELLO abcdef", "HELLO 12 ", "HELLO 123456789", "HELLO 1\n", "", "x" * 20_000, "ä"]
     with running_server(server_aeron, client_aeron, listen) as running:
         manual = running.manual_client()
@@ -115,7 +117,9 @@ def test_row_87_every_wrong_hello_gets_an_error(server_aeron: Client, client_aer
         assert manual.request("HELLO 12345678").startswith(b"CONNECT ")
 
 
-def test_row_88_a_full_server_sends_an_error(server_aeron: Client, client_aeron: Client, listen: HostPort) -> None:
+def test_row_88_a_full_server_sends_an_error(
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
+) -> None:
     with running_server(server_aeron, client_aeron, listen, clients=2, per_address=9) as running:
         clients = [running.manual_client() for _ in range(3)]
         responses = [manual.request("HELLO 1") for manual in clients]
@@ -123,7 +127,9 @@ def test_row_88_a_full_server_sends_an_error(server_aeron: Client, client_aeron:
         assert responses[2] == b"ERROR server full"
 
 
-def test_row_88_each_address_has_its_own_limit(server_aeron: Client, client_aeron: Client, listen: HostPort) -> None:
+def test_row_88_each_address_has_its_own_limit(
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
+) -> None:
     with running_server(server_aeron, client_aeron, listen, clients=9) as running:
         responses = [running.manual_client().request("HELLO 1") for _ in range(4)]
         assert responses[3] == b"ERROR too many connections for IP address"
@@ -134,7 +140,7 @@ def test_row_88_each_address_has_its_own_limit(server_aeron: Client, client_aero
 
 
 def test_row_89_a_duologue_that_its_client_does_not_join_is_released(
-    server_aeron: Client, client_aeron: Client, listen: HostPort
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     with running_server(server_aeron, client_aeron, listen, clients=3) as running:
         start = time.monotonic()
@@ -148,7 +154,7 @@ def test_row_89_a_duologue_that_its_client_does_not_join_is_released(
 
 
 def test_row_90_a_second_hello_does_not_end_the_first_duologue(
-    server_aeron: Client, client_aeron: Client, listen: HostPort
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     with running_server(server_aeron, client_aeron, listen) as running:
         manual = running.manual_client()
@@ -165,7 +171,7 @@ def test_row_90_a_second_hello_does_not_end_the_first_duologue(
 
 
 def test_row_91_only_the_owner_may_use_a_duologue(
-    server_aeron: Client, client_aeron: Client, listen: HostPort, run_name: str
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort, run_name: str
 ) -> None:
     with (
         own_driver(run_name) as other_driver,
@@ -186,7 +192,7 @@ def test_row_91_only_the_owner_may_use_a_duologue(
 
 
 def test_row_91_a_client_at_another_address_gets_echoes_in_its_duologue(
-    server_aeron: Client, client_aeron: Client, listen: HostPort
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     with running_server(server_aeron, client_aeron, listen) as running:
         manual = running.manual_client(FOREIGN)
@@ -196,7 +202,7 @@ def test_row_91_a_client_at_another_address_gets_echoes_in_its_duologue(
 
 
 def test_row_92_a_client_with_a_wrong_aeron_session_id_cannot_join(
-    server_aeron: Client, client_aeron: Client, listen: HostPort
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     with running_server(server_aeron, client_aeron, listen, step_timeout_s=20.0) as running:
         manual = running.manual_client()
@@ -209,7 +215,7 @@ def test_row_92_a_client_with_a_wrong_aeron_session_id_cannot_join(
 
 
 def test_row_93_an_invalid_message_ends_the_duologue(
-    server_aeron: Client, client_aeron: Client, listen: HostPort
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     with running_server(server_aeron, client_aeron, listen) as running:
         for bad in (b"NOPE", b"", b"ECHO", b"echo x", b"\xff\xfe"):
@@ -223,7 +229,7 @@ def test_row_93_an_invalid_message_ends_the_duologue(
 
 
 def test_row_95_a_long_message_is_echoed_or_refused(
-    server_aeron: Client, client_aeron: Client, listen: HostPort
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     with running_server(server_aeron, client_aeron, listen) as running:
         for length in (1_100, 8_187, 8_188, 65_536, 0):
@@ -238,7 +244,7 @@ def test_row_95_a_long_message_is_echoed_or_refused(
 
 
 def test_row_98_a_client_that_does_not_read_does_not_delay_others(
-    server_aeron: Client, client_aeron: Client, listen: HostPort
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     with running_server(server_aeron, client_aeron, listen) as running:
         blocked_client, other = running.manual_client(), running.manual_client()
@@ -259,7 +265,9 @@ def test_row_98_a_client_that_does_not_read_does_not_delay_others(
         assert receive(subscription) == [b"ECHO still quick"]
 
 
-def test_row_99_a_client_gets_echoes_over_ipv6(server_aeron: Client, client_aeron: Client, listen: HostPort) -> None:
+def test_row_99_a_client_gets_echoes_over_ipv6(
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
+) -> None:
     if not socket.has_ipv6:
         pytest.fail("this machine has no IPv6, so the row is not shown here")
     with running_server(server_aeron, client_aeron, HostPort("::1", listen.port)) as running:
@@ -274,7 +282,7 @@ def test_row_99_a_client_gets_echoes_over_ipv6(server_aeron: Client, client_aero
 
 
 def test_ports_that_another_program_uses_are_skipped(
-    server_aeron: Client, client_aeron: Client, listen: HostPort
+    server_aeron: AeronClient, client_aeron: AeronClient, listen: HostPort
 ) -> None:
     used_sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
     try:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.aeron.jvm import classpath
 from aeron_spark.errors import TransportError
@@ -47,7 +47,7 @@ class Driver:
     def __init__(self, aeron_dir: Path, process: subprocess.Popen[bytes]) -> None:
         self.aeron_dir = aeron_dir
         self.process = process
-        self.client = Client(str(aeron_dir))
+        self.client = AeronClient(str(aeron_dir))
 
     def logs(self, folder: str) -> int:
         """Return the number of log buffers of ``publications`` or ``images``."""

@@ -13,7 +13,7 @@ import jpype
 import pytest
 
 from aeron_spark.aeron import client as clients
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.aeron.jvm import jclass
 from tests.aeron.endpoint.drivers import AeronWorld, Driver
@@ -64,7 +64,7 @@ def lock() -> LateLock:
 
 
 @pytest.fixture
-def dialling_late(dialling: Driver, lock: LateLock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+def dialling_late(dialling: Driver, lock: LateLock, monkeypatch: pytest.MonkeyPatch) -> Iterator[AeronClient]:
     def jclass_with_lock(name: str) -> Any:
         found = jclass(name)
         proxy = jpype.JProxy("java.util.concurrent.locks.Lock", inst=lock)
@@ -72,13 +72,13 @@ def dialling_late(dialling: Driver, lock: LateLock, monkeypatch: pytest.MonkeyPa
 
     with monkeypatch.context() as patch:
         patch.setattr(clients, "jclass", jclass_with_lock)
-        client = Client(str(dialling.aeron_dir))
+        client = AeronClient(str(dialling.aeron_dir))
     with closing(client):
         yield client
 
 
 def test_an_image_of_a_subscription_that_is_being_replaced_is_not_reported(
-    serving: Driver, dialling: Driver, dialling_late: Client, lock: LateLock, monkeypatch: pytest.MonkeyPatch
+    serving: Driver, dialling: Driver, dialling_late: AeronClient, lock: LateLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aeron_spark.aeron.inbox.SETUP_RETRY_NS", 1_000_000)
     place = AeronWorld(serving, dialling, "127.0.0.1").address
@@ -99,7 +99,7 @@ def test_an_image_of_a_subscription_that_is_being_replaced_is_not_reported(
 
 
 def test_a_driver_that_responds_slowly_is_given_time_to_create_the_image(
-    serving: Driver, dialling: Driver, dialling_late: Client, lock: LateLock, monkeypatch: pytest.MonkeyPatch
+    serving: Driver, dialling: Driver, dialling_late: AeronClient, lock: LateLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A subscription that is opened again too early starts its set-up from the beginning: no image would ever come."""
     monkeypatch.setattr("aeron_spark.aeron.inbox.SETUP_RETRY_NS", 1_000_000)

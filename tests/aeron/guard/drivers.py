@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark.aeron import client as clients
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.counters import read_driver
 from aeron_spark.aeron.guard import PACKAGE, read_drops
 from aeron_spark.aeron.jvm import jclass
@@ -41,7 +41,7 @@ class Driver:
     def __init__(self, aeron_dir: Path, process: subprocess.Popen[bytes]) -> None:
         self.aeron_dir = aeron_dir
         self.process = process
-        self.client = Client(str(aeron_dir))
+        self.client = AeronClient(str(aeron_dir))
 
     def drops(self, reason: str) -> int:
         """Return how many frames the guard has dropped for this reason."""

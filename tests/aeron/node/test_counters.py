@@ -14,7 +14,7 @@ import pytest
 
 from aeron_spark import node
 from aeron_spark.aeron import archive_catalog, counters
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import ConnectError, TransportError
 from aeron_spark.node import NodeHandle, archive_repair, state_files
@@ -86,7 +86,7 @@ def test_the_offsets_in_aerons_files_are_those_of_aerons_classes() -> None:
 
 
 def test_backlog_is_the_bytes_that_a_subscriber_has_not_consumed(node_of_256k: NodeHandle) -> None:
-    client = Client(node_of_256k.aeron_dir)
+    client = AeronClient(node_of_256k.aeron_dir)
     subscription = client.subscription("aeron:ipc", 1001)
     publication = client.exclusive_publication("aeron:ipc", 1001)
     value = jclass("org.agrona.concurrent.UnsafeBuffer")(jclass("java.nio.ByteBuffer").allocateDirect(100))
@@ -106,7 +106,7 @@ def test_errors_can_be_read_after_the_driver_has_ended(own_dir: Path) -> None:
     with node.ensure(own_dir) as handle:
         assert counters.read_errors(str(own_dir)) == ()
         assert counters.read_losses(str(own_dir)) == ()  # without a file, which the first loss makes
-        client = Client(str(own_dir))
+        client = AeronClient(str(own_dir))
         with pytest.raises(TransportError):
             client.subscription("aeron:udp?endpoint=no.such.host.invalid:1", 5)
         client.close()
@@ -130,7 +130,7 @@ def test_losses_are_reported_by_stream(own_dir: Path) -> None:
         "aeron.debug.receive.data.loss.seed": "7",
     }
     with node.ensure(own_dir, archive=False, properties=lossy):
-        client = Client(str(own_dir))
+        client = AeronClient(str(own_dir))
         subscription = client.subscription("aeron:udp?endpoint=localhost:0", 9)
         while (channel := subscription.tryResolveChannelEndpointPort()) is None:
             pass
@@ -154,7 +154,7 @@ def test_losses_are_reported_by_stream(own_dir: Path) -> None:
 def test_a_receivers_window_is_a_third_of_the_buffer_that_the_system_grants(node_of_256k: NodeHandle) -> None:
     window = receive_window(granted_buffer(socket.SO_RCVBUF, RECEIVE_BUFFER))
     own_dir = Path(node_of_256k.aeron_dir)
-    with closing(Client(str(own_dir))) as client:
+    with closing(AeronClient(str(own_dir))) as client:
         port, _ = free_ports()
         channel = f"aeron:udp?endpoint=127.0.0.1:{port}|term-length=4m"
         subscription = client.subscription(channel, 7)

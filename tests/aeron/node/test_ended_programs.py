@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from aeron_spark import node
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.counters import (
     CNC_FILE,
     CNC_HEADER,
@@ -35,9 +35,9 @@ A_DAY_S = 86_400.0
 
 SUBSCRIBER = """
 import sys
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 
-client = Client(sys.argv[1])
+client = AeronClient(sys.argv[1])
 subscription = client.subscription("aeron:ipc", 77)
 print("subscribed", flush=True)
 input()
@@ -90,7 +90,7 @@ def test_the_node_closes_the_aeron_client_of_a_killed_program(own_dir: Path) -> 
 def test_a_client_learns_of_a_killed_node_at_once(own_dir: Path) -> None:
     """Aeron's own limit is a heartbeat of 10 s ago."""
     with node.ensure(own_dir) as handle:
-        client = Client(handle.aeron_dir)
+        client = AeronClient(handle.aeron_dir)
         inbox = AeronInbox(client)
         assert not client.closed
         os.kill(handle.pid, signal.SIGKILL)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark import node
-from aeron_spark.aeron.client import Client as AeronClient
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.errors import InUseError, SetupError
 from aeron_spark.waiting import wait_for
 from tests.programs import start_python

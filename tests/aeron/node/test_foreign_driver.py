@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark import node
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.errors import OptionError, UsageError
 from aeron_spark.node.state_files import driver_liveness
 from tests.programs import start_foreign_driver
@@ -34,7 +34,7 @@ def test_a_driver_that_the_package_did_not_start_can_be_used(own_dir: Path, fore
         assert handle.foreign
         assert handle.pid == foreign_pid
         assert (handle.archive_dir, handle.settings) == ("", None)
-        client = Client(handle.aeron_dir)
+        client = AeronClient(handle.aeron_dir)
         client.close()
     found = node.status(own_dir)
     assert (found.state, found.pid, found.settings) == ("foreign", foreign_pid, None)

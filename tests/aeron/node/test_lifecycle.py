@@ -147,8 +147,8 @@ def test_an_unused_node_stops_immediately(own_dir: Path) -> None:
 def test_an_aeron_client_without_a_handle_prevents_the_stop_of_the_node(own_dir: Path) -> None:
     code = """
 import sys
-from aeron_spark.aeron.client import Client
-client = Client(sys.argv[1])
+from aeron_spark.aeron.client import AeronClient
+client = AeronClient(sys.argv[1])
 client.subscription("aeron:ipc", 1001)
 print("connected", flush=True)
 sys.stdin.read()

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from aeron_spark import node
-from aeron_spark.aeron.client import Client as AeronClient
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.client.client import Client
 from aeron_spark.client.runner import ClientRunner

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
 from aeron_spark.protocol.client_handshake import Actions, ClientHandshake, ClientTiming, Reopen, Send
 from aeron_spark.protocol.handshake_payloads import ClientDone
@@ -25,7 +25,7 @@ T = TypeVar("T")
 class Raw:
     """The path of a handshake, with the received packets and hints."""
 
-    def __init__(self, driver: Client, address: ServerAddress) -> None:
+    def __init__(self, driver: AeronClient, address: ServerAddress) -> None:
         self.dialing = AeronClientTransport(driver, address)
         self.pair = self.dialing.open_path()
         self.packets: list[bytes] = []
@@ -106,7 +106,7 @@ def sent(actions: Actions) -> bytes:
 
 
 @contextmanager
-def raw(driver: Client, address: ServerAddress) -> Iterator[Raw]:
+def raw(driver: AeronClient, address: ServerAddress) -> Iterator[Raw]:
     one = Raw(driver, address)
     try:
         yield one

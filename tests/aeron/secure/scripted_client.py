@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.connection.links import OPEN
 from aeron_spark.protocol.client_handshake import HandshakeAccepted
 from aeron_spark.protocol.frames import OutgoingRecord, Record, RecordKind, decode, encode, encode_close, is_sequenced
@@ -51,7 +51,7 @@ def failed(transfer_id: int, text: str) -> tuple[int, bytes]:
 class ScriptedClient(Raw):
     """A connected client that acknowledges nothing and records what the server sends."""
 
-    def __init__(self, driver: Client, address: ServerAddress) -> None:
+    def __init__(self, driver: AeronClient, address: ServerAddress) -> None:
         super().__init__(driver, address)
         self.records: list[Record] = []
         self._sequence = 0  # number of the next record
@@ -126,7 +126,7 @@ class ScriptedClient(Raw):
 
 
 @contextmanager
-def scripted(driver: Client, address: ServerAddress, *, silent: bool = False) -> Iterator[ScriptedClient]:
+def scripted(driver: AeronClient, address: ServerAddress, *, silent: bool = False) -> Iterator[ScriptedClient]:
     """Connect, and close at the end; ``silent``: without CLOSE."""
     one = ScriptedClient(driver, address)
     try:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, cast
 
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.protocol import handshake_packets
 from aeron_spark.protocol.frame_cipher import ENCRYPTED, HEADER
@@ -56,12 +56,12 @@ class Tap:
         self.change: Callable[[SentMessage], Iterable[bytes]] | None = None
 
     def client_transport(
-        self, client: Client, address: ServerAddress, *, ports: ClientPorts | None = None
+        self, client: AeronClient, address: ServerAddress, *, ports: ClientPorts | None = None
     ) -> AeronClientTransport:
         """Return a client's transport with this tap."""
         return _TappedClientTransport(self, client, address, ports)
 
-    def server_transport(self, client: Client) -> AeronServerTransport:
+    def server_transport(self, client: AeronClient) -> AeronServerTransport:
         """Return a server's transport with this tap."""
         return _TappedServerTransport(self, client)
 
@@ -101,7 +101,7 @@ class _TappedPublication:
 
 
 class _TappedClientTransport(AeronClientTransport):
-    def __init__(self, tap: Tap, client: Client, address: ServerAddress, ports: ClientPorts | None) -> None:
+    def __init__(self, tap: Tap, client: AeronClient, address: ServerAddress, ports: ClientPorts | None) -> None:
         super().__init__(client, address, ports=ports)
         self._tap = tap
 
@@ -121,7 +121,7 @@ class _TappedClientTransport(AeronClientTransport):
 
 
 class _TappedServerTransport(AeronServerTransport):
-    def __init__(self, tap: Tap, client: Client) -> None:
+    def __init__(self, tap: Tap, client: AeronClient) -> None:
         super().__init__(client)
         self._tap = tap
 

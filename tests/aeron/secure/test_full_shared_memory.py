@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from aeron_spark import node
-from aeron_spark.aeron.client import Client as AeronClient
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.counters import read_driver
 from aeron_spark.aeron.guard import read_drops
 from aeron_spark.errors import RefusedError, RemoteError, Retry, WaitTimeout

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.aeron.checksum import crc32
-from aeron_spark.aeron.client import Client as AeronClient
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.java_calls import interruptible, java_errors
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.aeron.publications import BatchPublication

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
 from aeron_spark.errors import InUseError
 from aeron_spark.protocol.client_handshake import ClientTiming
@@ -120,7 +120,7 @@ def test_row_02_and_row_19_a_server_listens_at_two_addresses_and_on_all_interfac
     await_nothing_in_use(server)
 
 
-def test_row_24_a_second_server_over_the_same_shared_memory_is_refused(world: World, serving: Client) -> None:
+def test_row_24_a_second_server_over_the_same_shared_memory_is_refused(world: World, serving: AeronClient) -> None:
     address = world.free_address("ipc")
     first = world.server(address)
     with pytest.raises(InUseError, match="give this server ipc=never"):

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.protocol.liveness import RETENTION_SECONDS
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
@@ -32,7 +32,7 @@ RELEASE_TIMEOUT_S: Final = 30.0  # for a driver to free the logs of closed clien
 
 
 @pytest.fixture(scope="module")
-def serving(run_name: str) -> Iterator[Client]:
+def serving(run_name: str) -> Iterator[AeronClient]:
     """A separate node for the servers of these tests."""
     with node_of(new_aeron_dir(run_name)) as client:
         yield client

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import pytest
 
 from aeron_spark import node
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import AeronClient
 from aeron_spark.protocol import handshake_packets
 from aeron_spark.protocol.client_handshake import ClientTiming
 from aeron_spark.protocol.server_handshake import ServerTiming
@@ -27,7 +27,7 @@ SUSPENDED_S = 2.0
 NO_TIMEOUT_S = 10 * TIMEOUT_S  # for a step of a handshake: it does not end in the test
 
 
-def suspend_driver(client: Client) -> None:
+def suspend_driver(client: AeronClient) -> None:
     """Suspend the client's driver for SUSPENDED_S seconds."""
     pid = node.status(client.aeron_dir).pid
     assert pid is not None

@@ -38,7 +38,7 @@ from aeron_spark.streams.journal_records import (
     Purged,
     Record,
     Snapshot,
-    Writer,
+    WriterState,
     decode_record,
     encode_record,
 )
@@ -124,13 +124,13 @@ def _use_record(record: Record) -> None:
 def _long_records(size: int) -> dict[str, bytes]:
     keys = dict.fromkeys(colliding_numbers(size // 6), 0)
     runs = tuple(str(number) for number in range(size // 6))
-    writers = {str(number): Writer("") for number in range(size // 70)}
+    writers = {str(number): WriterState("") for number in range(size // 70)}
     empty = Snapshot(0, 0, "", None, {}, [0, 0], [0, 0], [0, 0], [b"", b""], [b"", b""], {})
     return {
         "partitions": encode_record(CommitRecord("", "", 0, 1, keys)),
         "pending": encode_record(Purged({}, keys)),
         "ends": encode_record(Epoch(1, (0,) * size, 0)),
-        "runs": encode_record(msgspec.structs.replace(empty, writers={"w": Writer("", earlier=runs)})),
+        "runs": encode_record(msgspec.structs.replace(empty, writers={"w": WriterState("", earlier=runs)})),
         "writers": encode_record(msgspec.structs.replace(empty, writers=writers)),
     }
 

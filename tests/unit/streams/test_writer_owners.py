@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aeron_spark.errors import OptionError, RefusedError, Retry
-from aeron_spark.streams.journal_records import Writer, WriterOwned, WriterReleased
+from aeron_spark.streams.journal_records import WriterOwned, WriterReleased, WriterState
 from aeron_spark.streams.writers import MAX_WRITERS, MAX_WRITERS_OF_OWNER, WriterOwners
 from aeron_spark.wire.stream_requests import StreamWriterId
 
@@ -46,15 +46,15 @@ def test_a_released_id_belongs_to_the_next_key_that_uses_it() -> None:
     owners = WriterOwners([WriterOwned("w", "alice", 1)])
     assert owners.prepare_release("w", {}) == WriterReleased("w")
     owners.forget(["w"])
-    assert owners.prepare_release("w", {"w": Writer("run")}) is None
+    assert owners.prepare_release("w", {"w": WriterState("run")}) is None
     with pytest.raises(OptionError, match=r"does not know the writer id 'v'\. Did you mean 'v1'\?"):
-        owners.prepare_release("v", {"v1": Writer("run")})
+        owners.prepare_release("v", {"v1": WriterState("run")})
     assert owners.prepare("w", "bob", 2) == WriterOwned("w", "bob", 2)
 
 
 def test_the_list_has_ids_with_a_run_and_ids_with_an_owner() -> None:
     owners = WriterOwners([WriterOwned("owned", "alice", 1), WriterOwned("both", "bob", 2)])
-    writers = {"both": Writer("run", last=7, time_ns=9), "free": Writer("run", time_ns=5, single_use=True)}
+    writers = {"both": WriterState("run", last=7, time_ns=9), "free": WriterState("run", time_ns=5, single_use=True)}
     assert owners.known_writers(writers) == [
         StreamWriterId("both", 7, 9, "bob", False), StreamWriterId("free", -1, 5, "", True),
         StreamWriterId("owned", -1, 1, "alice", False),
