@@ -45,5 +45,5 @@ def test_the_tests_of_a_module_import_it_or_are_in_its_folder() -> None:
     assert "tests/unit/protocol/test_tickets.py" in found
     assert "tests/unit/protocol/test_noise.py" in found
     assert "tests/unit/wire/test_values.py" not in found
-    exported = covering_tests("connector/aeron_spark/options/live_options.py")
+    exported = covering_tests("connector/aeron_spark/options/server_options.py")
     assert "tests/unit/server/test_reloading.py" in exported

@@ -35,14 +35,12 @@ SHORT_MODULES: Final = frozenset(
         "client.state_listeners",
         "connection.owner",
         "facts",
-        "options.live_options",
         "protocol.server_key_verifier",
         "protocol.transitions",
         "server.command_server",
         "server.server_facts",
         "server.log_space",
         "version",
-        "wire.payloads",
     }
 )
 """Modules of fewer lines, whose importers have no other module in common."""

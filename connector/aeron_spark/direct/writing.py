@@ -41,8 +41,8 @@ from aeron_spark.process import ProcessCache
 from aeron_spark.transport.api import OfferResult
 from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
 from aeron_spark.waiting import Deadline, wait_for
+from aeron_spark.wire.arrow import other_payload
 from aeron_spark.wire.chunks import NOT_CONTINUED, Chunk, Header, Payload, split
-from aeron_spark.wire.payloads import other_payload
 from aeron_spark.wire.stream_requests import CommitPart, Committed, LastCommitted, Transaction
 
 RECORDING_POLL_INTERVAL_S: Final = 0.2  # between two checks, during a wait, that the recording has not stopped

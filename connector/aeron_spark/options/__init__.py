@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from aeron_spark.options.declaration import has_batch_only_options
 from aeron_spark.options.endpoint_options import ClientOptions, EndpointOptions
-from aeron_spark.options.live_options import LiveOptions, OptionChanges
 from aeron_spark.options.routes import DirectRoute, ServerEntry, ServerRoute, direct_route, parse_servers_file
-from aeron_spark.options.server_options import ServerOptions
+from aeron_spark.options.server_options import LiveOptions, OptionChanges, ServerOptions
 from aeron_spark.options.stream_options import (
     BatchLimits,
     Bounds,

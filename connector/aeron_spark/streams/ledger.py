@@ -42,7 +42,7 @@ from aeron_spark.streams.journal_records import (
 )
 from aeron_spark.streams.time_index import SECOND_NS, TimeIndex
 from aeron_spark.streams.writers import Acknowledged, Loss, WriterHistories, WriterOwners, parse_stamp, stamp_text
-from aeron_spark.wire.payloads import other_payload
+from aeron_spark.wire.arrow import other_payload
 from aeron_spark.wire.stream_requests import NEXT_NUMBER, Begun, Transaction
 
 NO_TRANSACTION: Final = -1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from aeron_spark.wire.payloads import other_payload
+from aeron_spark.wire.arrow import other_payload
 
 
 def schema(*names: str) -> pa.Schema:
