@@ -220,9 +220,14 @@ class RemoteError(AeronSparkError):
     fault = "peer"
 
     def __init__(
-        self, what: str, *, code: str = "RemoteError", remedy: str = "", reason: str = "",
+        self,
+        what: str,
+        *,
+        code: str = "RemoteError",
+        remedy: str = "",
+        reason: str = "",
         raised: AeronSparkError | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(what, remedy=remedy, reason=reason)
         self.code = code
         self.raised = raised

@@ -19,9 +19,14 @@ if TYPE_CHECKING:
 
 
 def open_log(
-    route: DirectRoute | ServerRoute, *, framed: bool, idle_timeout: float, read_path: str = "auto",
-    fail_on_data_loss: bool = True, sessions: Mapping[str, StreamSession] | None = None,
-) -> Log:  # fmt: skip
+    route: DirectRoute | ServerRoute,
+    *,
+    framed: bool,
+    idle_timeout: float,
+    read_path: str = "auto",
+    fail_on_data_loss: bool = True,
+    sessions: Mapping[str, StreamSession] | None = None,
+) -> Log:
     """Return the log of ``route``; start this machine's media driver and archive if the route needs them.
 
     ``idle_timeout`` is in seconds. ``fail_on_data_loss`` is the option of that name. ``sessions`` are
@@ -44,10 +49,10 @@ def open_log(
 
     keys = {server.name: server.key for server in route.servers}
     connections = dict(sessions) if sessions else POOL.sessions(route)
+    fails = fail_on_data_loss
     return ServerLog(
-        connections, route.stream, framed=framed, idle_timeout=idle_timeout, keys=keys,
-        fail_on_data_loss=fail_on_data_loss,
-    )  # fmt: skip
+        connections, route.stream, framed=framed, idle_timeout=idle_timeout, keys=keys, fail_on_data_loss=fails
+    )
 
 
 def log_of(options: ReadOptions, framed: bool) -> Log:

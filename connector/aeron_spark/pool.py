@@ -49,10 +49,14 @@ class ConnectionPool:
     """
 
     def __init__(
-        self, connect: Connect | None = None, *, clock: Callable[[], float] = time.monotonic,
-        idle_timeout_s: float = IDLE_TIMEOUT_S, watch: bool = True,
+        self,
+        connect: Connect | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
+        watch: bool = True,
         close_shared: Callable[[], float | None] = lambda: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.connect = connect or _connect
         self._close_shared = close_shared
         self.clock = clock
@@ -242,9 +246,14 @@ class PoolEntry:
     """
 
     def __init__(
-        self, pool: ConnectionPool, key: _Key, name: str, address: str, options: Mapping[str, Any],
+        self,
+        pool: ConnectionPool,
+        key: _Key,
+        name: str,
+        address: str,
+        options: Mapping[str, Any],
         connect_timeout_s: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         from aeron_spark.stream_client.session import StreamSession
 
         self.key = key
@@ -377,9 +386,13 @@ class PoolEntry:
             within = None if end is None else max(MIN_CONNECT_TIMEOUT_S, end - self._pool.clock())
             try:
                 return self._pool.connect(
-                    self.address, timeout=timeout_s, within=within, is_in_use=lambda: self.is_busy,
-                    on_unused=partial(self._pool.drop, self), **self._options,
-                )  # fmt: skip
+                    self.address,
+                    timeout=timeout_s,
+                    within=within,
+                    is_in_use=lambda: self.is_busy,
+                    on_unused=partial(self._pool.drop, self),
+                    **self._options,
+                )
             except RefusedError as error:
                 if not error.retriable:
                     raise
@@ -399,9 +412,14 @@ def _refused_error(error: RefusedError, address: str, seconds: float) -> AeronSp
 
 
 def _connect(
-    address: str, *, timeout: float, within: float | None, is_in_use: Callable[[], bool],
-    on_unused: Callable[[Client], object], **options: Any,
-) -> Client:  # fmt: skip
+    address: str,
+    *,
+    timeout: float,
+    within: float | None,
+    is_in_use: Callable[[], bool],
+    on_unused: Callable[[Client], object],
+    **options: Any,
+) -> Client:
     """Connect to a server within ``timeout`` seconds, or within the caller's timeout ``within`` if that is shorter.
 
     Without ``within``, the start of this machine's node is not part of ``timeout``. ``is_in_use`` and

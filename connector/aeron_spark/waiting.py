@@ -26,9 +26,14 @@ class Deadline:
     """
 
     def __init__(
-        self, seconds: float, awaited: str, *, remedy: str = "", clock: Callable[[], float] = time.monotonic,
+        self,
+        seconds: float,
+        awaited: str,
+        *,
+        remedy: str = "",
+        clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.seconds = seconds
         self.awaited = awaited
         self.remedy = remedy
@@ -57,9 +62,15 @@ class Deadline:
 
 
 def wait_for(
-    poll: Callable[[], T | None], seconds: float, awaited: str, *, state: Callable[[], str] = str, remedy: str = "",
-    clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep,
-) -> T:  # fmt: skip
+    poll: Callable[[], T | None],
+    seconds: float,
+    awaited: str,
+    *,
+    state: Callable[[], str] = str,
+    remedy: str = "",
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], object] = time.sleep,
+) -> T:
     """Return the first value of ``poll()`` that is neither None nor False. Raises WaitTimeout after ``seconds``."""
     deadline = Deadline(seconds, awaited, remedy=remedy, clock=clock, sleep=sleep)
     while True:

@@ -95,6 +95,10 @@ Those of ``aio`` are the awaited form of the class without asyncio; those of ``o
 program; ``client_handshake`` and ``server_handshake`` have the same states and actions of two endpoints.
 """
 
+SKIPPED_BY_FORMATTER: Final = frozenset({"aio", "cli", "client", "connection", "protocol", "server", "stream_client"})
+"""The packages in which the formatter skips other lines than tables, which are literals of several lines."""
+MAX_SKIPPED: Final = 215  # such lines in all packages; a number that only gets smaller
+
 _DURATION: Final = re.compile(r"TIMEOUT|INTERVAL|DELAY|PAUSE|ATTEMPTS|RETRIES|PERIOD_S|GRACE|BACKOFF")
 _SILENT_WORDS: Final = {
     "a", "an", "and", "are", "as", "at", "be", "by", "for", "from", "get", "has", "have", "if", "in", "is", "it", "its",
@@ -157,6 +161,17 @@ def without_reason(text: str, tree: ast.Module) -> Iterator[str]:
             yield target.id
 
 
+def skipped_besides_tables(text: str, tree: ast.Module) -> int:
+    """Return the number of comments ``fmt: skip`` that do not end a list, dict, tuple or set of several lines."""
+    tables = {
+        node.end_lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.List | ast.Dict | ast.Tuple | ast.Set) and node.end_lineno != node.lineno
+    }
+    skipped = [number for number, line in enumerate(text.split("\n"), 1) if line.endswith("# fmt: skip")]
+    return sum(number not in tables for number in skipped)
+
+
 def _is_number(node: ast.stmt) -> bool:
     value = node.value if isinstance(node, ast.AnnAssign) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, int | float)
@@ -188,6 +203,26 @@ def test_no_docstring_repeats_the_name_and_the_types() -> None:
 
 def test_each_timeout_interval_and_number_of_attempts_has_a_reason() -> None:
     assert {name: found for name, one in modules().items() if (found := list(without_reason(*one)))} == {}
+
+
+def test_the_formatter_skips_only_tables() -> None:
+    found = {name: count for name, one in modules().items() if (count := skipped_besides_tables(*one))}
+    assert {name for name in found if name.split(".")[0] not in SKIPPED_BY_FORMATTER} == set()
+    assert sum(found.values()) <= MAX_SKIPPED
+
+
+@pytest.mark.parametrize(
+    ("source", "skipped"),
+    [
+        ("KINDS = {\n    1: 2, 3: 4,\n}  # fmt: skip", 0),
+        ("for one in (\n    1, 2,\n):  # fmt: skip\n    pass", 0),
+        ("call(\n    1, 2,\n)  # fmt: skip", 1),
+        ("call([\n    1, 2,\n], 3,\n)  # fmt: skip", 1),
+        ("def call(\n    a, b,\n): ...  # fmt: skip", 1),
+    ],
+)
+def test_a_skipped_line_that_is_not_a_table_is_found(source: str, skipped: int) -> None:
+    assert skipped_besides_tables(source, ast.parse(source)) == skipped
 
 
 @pytest.mark.parametrize(

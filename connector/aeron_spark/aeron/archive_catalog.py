@@ -163,16 +163,16 @@ def encode_catalog(source: Catalog, ranges: Mapping[int, tuple[int, int]], stopp
     Ids of recordings stay, and the next id. ``stopped_ms`` is the time of the stop, since 1970. Raises KeyError for an
     unknown recording.
     """
-    header = CATALOG_HEADER.pack(
-        source.version, CATALOG_HEADER_LENGTH, source.next_recording_id, source.alignment
-    )  # fmt: skip
+    header = CATALOG_HEADER.pack(source.version, CATALOG_HEADER_LENGTH, source.next_recording_id, source.alignment)
     parts = [header.ljust(CATALOG_HEADER_LENGTH, b"\0")]
     for recording_id in sorted(ranges):
         start, stop = ranges[recording_id]
         data = bytearray(source.entries[recording_id].data)
         for offset, value in (
-            (START_POSITION_OFFSET, start), (STOP_TIMESTAMP_OFFSET, stopped_ms), (STOP_POSITION_OFFSET, stop),
-        ):  # fmt: skip
+            (START_POSITION_OFFSET, start),
+            (STOP_TIMESTAMP_OFFSET, stopped_ms),
+            (STOP_POSITION_OFFSET, stop),
+        ):
             struct.pack_into("<q", data, ENTRY_HEADER_LENGTH + offset, value)
         struct.pack_into("<i", data, CHECKSUM_OFFSET, signed_crc32c(data[ENTRY_HEADER_LENGTH:]))
         parts.append(bytes(data).ljust(_aligned(len(data), source.alignment), b"\0"))

@@ -40,9 +40,12 @@ class ClientProcesses:
     """The processes of a driver's Aeron clients, as far as they are known: those of this package in this namespace."""
 
     def __init__(
-        self, aeron_dir: str, *, has_mapped: Callable[[int, Path], bool] = has_mapped,
+        self,
+        aeron_dir: str,
+        *,
+        has_mapped: Callable[[int, Path], bool] = has_mapped,
         has_ended: Callable[[int], bool] = has_ended,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._cnc: Final = Path(aeron_dir) / CNC_FILE
         self._has_mapped: Final = has_mapped
         self._has_ended: Final = has_ended

@@ -306,9 +306,14 @@ class AeronServerTransport:
     """Implements ``transport.api.ServerTransport`` on the driver of ``client``."""
 
     def __init__(
-        self, client: AeronClient, *, idle: str = "backoff", max_message: int = BULK_MESSAGE_BYTES,
-        ipc_lock: Path | None = None, is_locked: IsLocked | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        client: AeronClient,
+        *,
+        idle: str = "backoff",
+        max_message: int = BULK_MESSAGE_BYTES,
+        ipc_lock: Path | None = None,
+        is_locked: IsLocked | None = None,
+    ) -> None:
         """``ipc_lock`` and ``is_locked``: see :class:`DriverServer`."""
         self.client = client
         self.inbox = _ServerInbox(client, idle=idle, max_message=max_message)
@@ -361,10 +366,8 @@ class AeronServerTransport:
     def open_link(self, image: int, ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:
         """Open subscription and publication of a link with the sender of an available image, of a path or a link."""
         _, address = self._find_sender(image)
-        owners = self._register_owner(
-            image, address, received=(ids.session_in, ids.stream_in),
-            published=(ids.session_out, ids.stream_out), control_port=ids.mdc_port,
-        )  # fmt: skip
+        received, published = (ids.session_in, ids.stream_in), (ids.session_out, ids.stream_out)
+        owners = self._register_owner(image, address, received=received, published=published, control_port=ids.mdc_port)
         incoming = _guarded(address, endpoint_channels.link_in(address, ids, channel_settings), channel_settings)
         token = self.inbox.add(incoming, ids.stream_in, channel_settings.max_message, drop_fragmented=False)
         self.inbox.links[token] = address

@@ -74,17 +74,21 @@ class AeronInbox:
     """Implements ``transport.api.Inbox`` on the driver of ``client``."""
 
     def __init__(
-        self, client: AeronClient, *, idle: str = "backoff", max_message: int = MAX_MESSAGE_BYTES,
+        self,
+        client: AeronClient,
+        *,
+        idle: str = "backoff",
+        max_message: int = MAX_MESSAGE_BYTES,
         event_bytes: int = SERVER_EVENT_BYTES,
-    ) -> None:  # fmt: skip
+    ) -> None:
         bind_to_process(self)
         self.client = client
         self.max_message = max_message
         strategy = idle_strategy(idle)
         with java_errors(f"preparing to receive from the media driver in {client.aeron_dir}"):
-            self._java = jclass("io.aeronspark.inbox.Inbox")(
-                client.aeron, max_message + event_bytes, strategy, SLEEP_AFTER_NS.get(idle, 0), client.idle_inbox_poller
-            )  # fmt: skip
+            size, sleep_ns = max_message + event_bytes, SLEEP_AFTER_NS.get(idle, 0)
+            inbox = jclass("io.aeronspark.inbox.Inbox")
+            self._java = inbox(client.aeron, size, strategy, sleep_ns, client.idle_inbox_poller)
         self._memory = memoryview(self.java.memory()).cast("B").toreadonly()
         self._poll = self.java.poll
         self._pid = os.getpid()

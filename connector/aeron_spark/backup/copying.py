@@ -48,9 +48,13 @@ def ignore_progress(size: int) -> None:
 
 
 def copy_file(
-    source: Path | int, target: Path, size: int = NO_LIMIT, *, length: int = 0,
+    source: Path | int,
+    target: Path,
+    size: int = NO_LIMIT,
+    *,
+    length: int = 0,
     progress: Callable[[int], object] = ignore_progress,
-) -> tuple[int, str]:  # fmt: skip
+) -> tuple[int, str]:
     """Copy the first ``size`` bytes of a file, or all, and call fsync; return the number of bytes and their SHA-256.
 
     Blocks of zeros become holes. ``length`` is the length of the target if it is greater; the rest is a hole.
@@ -396,23 +400,9 @@ class _Copy:
         """Return the manifest of the copied files."""
         source = self._source
         time = datetime.fromtimestamp(source.time_ns // NS, timezone.utc)
-        streams = tuple(
-            StreamEntry(
-                cut.definition.name, cut.definition.created_ns, epoch_text(ledger.epoch), ledger.transactions,
-                tuple(
-                    PartitionEntry(
-                        one.recording_id, one.fingerprint, one.start, one.end,
-                        epoch_text(ledger.epochs(index).at(one.end)),
-                    )
-                    for index, one in enumerate(cut.partitions)
-                ),
-            )
-            for cut, ledger in zip(source.cuts, self._ledgers, strict=True)
-        )  # fmt: skip
-        return Manifest(
-            manifest.VERSION, source.release, f"{time:%Y-%m-%dT%H:%M:%SZ}", source.time_ns, streams,
-            tuple(self._files), dict(source.damaged),
-        )  # fmt: skip
+        streams = tuple(map(_stream_entry, source.cuts, self._ledgers))
+        created, files = f"{time:%Y-%m-%dT%H:%M:%SZ}", tuple(self._files)
+        return Manifest(manifest.VERSION, source.release, created, source.time_ns, streams, files, dict(source.damaged))
 
     def _unchanged_end(self, cut: StreamCut, index: int, ledger: Ledger) -> int:
         """Return the position up to which the earlier backup has the same bytes of a partition."""
@@ -486,3 +476,13 @@ def _open_journal(streams_dir: Path, cut: StreamCut) -> Iterator[int]:
         f"the journal of stream {cut.definition.name!r} is missing in {streams_dir}",
         remedy="Check the disk; back up again.",
     )
+
+
+def _stream_entry(cut: StreamCut, ledger: Ledger) -> StreamEntry:
+    ends = [epoch_text(ledger.epochs(index).at(one.end)) for index, one in enumerate(cut.partitions)]
+    partitions = tuple(
+        PartitionEntry(one.recording_id, one.fingerprint, one.start, one.end, epoch)
+        for one, epoch in zip(cut.partitions, ends, strict=True)
+    )
+    definition, epoch = cut.definition, epoch_text(ledger.epoch)
+    return StreamEntry(definition.name, definition.created_ns, epoch, ledger.transactions, partitions)

@@ -121,9 +121,7 @@ def _walk(data: memoryview) -> Offsets:
     return np.array(starts, np.int64)
 
 
-def _check_headers(
-    data: memoryview, position: int, layout: RecordingLayout, starts: Offsets
-) -> tuple[int, str] | None:  # fmt: skip
+def _check_headers(data: memoryview, position: int, layout: RecordingLayout, starts: Offsets) -> tuple[int, str] | None:
     """Return the offset and the text of the first wrong header, or None."""
     if not len(starts):
         return None
@@ -200,9 +198,14 @@ def _check_chunks(data: memoryview, starts: Offsets) -> tuple[int, str] | None:
     crc32, view, known = zlib.crc32, data, _Prefixes()
     begin = expected = value = 0
     frames = zip(
-        bodies.tolist(), ends.tolist(), is_first.tolist(), (flags & END != 0).tolist(), heads.tolist(), sums.tolist(),
+        bodies.tolist(),
+        ends.tolist(),
+        is_first.tolist(),
+        (flags & END != 0).tolist(),
+        heads.tolist(),
+        sums.tolist(),
         strict=True,
-    )  # fmt: skip
+    )
     for body, end, first, last, head, checksum in frames:
         if first:
             begin, expected = body, checksum

@@ -55,9 +55,14 @@ class Restored:
 
 
 def restore_backup(
-    folder: Path, streams_dir: Path, archive_dir: Path, *, now_ns: int,
-    random: Callable[[int], int] = secrets.randbits, progress: Progress = ignore_progress,
-) -> Restored:  # fmt: skip
+    folder: Path,
+    streams_dir: Path,
+    archive_dir: Path,
+    *,
+    now_ns: int,
+    random: Callable[[int], int] = secrets.randbits,
+    progress: Progress = ignore_progress,
+) -> Restored:
     """Restore the backup in ``folder`` into two empty or missing folders; ``now_ns`` is since 1970.
 
     Raises OptionError if a folder is not empty or ``folder`` is not a backup, InUseError if a server or a node uses

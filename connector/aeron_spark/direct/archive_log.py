@@ -149,15 +149,12 @@ class ArchiveLog:
         address = self._archives[split_key(wanted.key)[0]]
 
         def read(_: RecordingState, start: int, end: int) -> Iterator[Rows]:
-            return read_rows(
-                address, self._recording(wanted.key), start, end, read_path=self.address.read_path,
-                idle_timeout=self.address.idle_timeout,
-            )  # fmt: skip
+            path, idle_s = self.address.read_path, self.address.idle_timeout
+            return read_rows(address, self._recording(wanted.key), start, end, read_path=path, idle_timeout=idle_s)
 
-        yield from read_available(
-            wanted, wanted.overrun if self.framed else wanted.end, self._known_state(wanted.key),
-            lambda: self._look(wanted.key), read, fail_on_data_loss=self.address.fail_on_data_loss,
-        )  # fmt: skip
+        end, known = wanted.overrun if self.framed else wanted.end, self._known_state(wanted.key)
+        fails = self.address.fail_on_data_loss
+        yield from read_available(wanted, end, known, lambda: self._look(wanted.key), read, fail_on_data_loss=fails)
 
     def state(self, key: str) -> RecordingState:
         """Return one recording of the stream. Raises DataLossError if it does not exist."""

@@ -136,9 +136,12 @@ class DirectStreams:
             ("retention", "until purged ('aeron-spark streams purge')"),
         )
         more = {
-            "payload": payload, "schema": columns_of(schema), "repeated_bytes": repeated, "retention": None,
+            "payload": payload,
+            "schema": columns_of(schema),
+            "repeated_bytes": repeated,
+            "retention": None,
             "details": [_recording_json(one) for one in stream.recordings],
-        }  # fmt: skip
+        }
         recordings = Table("recordings", [_recording_row(one) for one in stream.recordings], "recording")
         return Summary([_json(stream) | more], [table, recordings])
 

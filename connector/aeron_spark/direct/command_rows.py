@@ -120,9 +120,14 @@ class DirectSource:
     """
 
     def __init__(
-        self, options: ReadOptions, open_log: OpenLog, *, follow: bool = False, timeout: float | None = None,
+        self,
+        options: ReadOptions,
+        open_log: OpenLog,
+        *,
+        follow: bool = False,
+        timeout: float | None = None,
         position: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.sbe = options if options.payload == "sbe" else None
         self.has_metadata = options.include_metadata
         self.interrupted = False
@@ -191,9 +196,7 @@ def source_of(options: Mapping[str, str], wanted: Reading, open_log: OpenLog) ->
     position, start = _start_of(wanted)
     metadata = {"includeMetadata": "true"} if wanted.metadata else {}
     read_options = ReadOptions.parse(dict(options) | start | metadata, streaming=wanted.follow)
-    return DirectSource(
-        read_options, open_log, follow=wanted.follow, timeout=wanted.timeout, position=position
-    )  # fmt: skip
+    return DirectSource(read_options, open_log, follow=wanted.follow, timeout=wanted.timeout, position=position)
 
 
 def _start_of(wanted: Reading) -> tuple[int | None, dict[str, str]]:

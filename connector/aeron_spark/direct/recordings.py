@@ -349,9 +349,19 @@ def _entry(
 
 def _without_recording(address: ArchiveAddress, one: RecordingSubscription) -> ListedRecording:
     return ListedRecording(
-        archive=address.name, id=None, channel=without_start(one.channel), stream_id=one.stream_id, session_id=None,
-        start=None, end=None, active=False, standing=True, began_ms=None, ended_ms=None, started=start_of(one.channel),
-    )  # fmt: skip
+        archive=address.name,
+        id=None,
+        channel=without_start(one.channel),
+        stream_id=one.stream_id,
+        session_id=None,
+        start=None,
+        end=None,
+        active=False,
+        standing=True,
+        began_ms=None,
+        ended_ms=None,
+        started=start_of(one.channel),
+    )
 
 
 def _same_text(one: str, other: str) -> bool:

@@ -367,9 +367,14 @@ class DirectAppender:
     committed = False
 
     def __init__(
-        self, options: WriteOptions, source: Source, *, payload: str = "arrow",
-        clock: Callable[[], int] = time.time_ns, connected: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
+        self,
+        options: WriteOptions,
+        source: Source,
+        *,
+        payload: str = "arrow",
+        clock: Callable[[], int] = time.time_ns,
+        connected: Callable[[], None] = lambda: None,
+    ) -> None:
         self.options = options
         self.route = direct_route(options.route)
         self._payload = payload
@@ -527,16 +532,15 @@ class DirectAppender:
         options, route = self.options, self.route
         archives = archives_of(route)
         known = (route.aeron_dir, route.archive[0], channel, stream_id)
+        log, writer = ArchiveLog(StreamAddress(channel, stream_id, archives.archives[:1])), self._encoder.source.writer
         archive = acknowledging_archive(
-            options, ArchiveLog(StreamAddress(channel, stream_id, archives.archives[:1])), check_payload,
-            self._recordings, self._encoder.source.writer, is_needed=known in ACKNOWLEDGED,
-        )  # fmt: skip
+            options, log, check_payload, self._recordings, writer, is_needed=known in ACKNOWLEDGED
+        )
         if archive is not None:
             ACKNOWLEDGED.add(known)
-        address = PublishAddress(
-            archives.aeron_dir, channel, stream_id, archive, options.offer_timeout, route.connect_timeout,
-            options.when_unconnected == "drop",
-        )  # fmt: skip
+        drops = options.when_unconnected == "drop"
+        offer_s, connect_s = options.offer_timeout, route.connect_timeout
+        address = PublishAddress(archives.aeron_dir, channel, stream_id, archive, offer_s, connect_s, drops)
         return Publisher(address, self._connected)
 
 

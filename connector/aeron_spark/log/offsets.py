@@ -208,9 +208,19 @@ class Offset:
         if payload is not None and payload not in _PAYLOADS:
             raise _damaged(f"its payload is {_short(payload)}")
         return cls(
-            recordings, fingerprints, done, origin, initial, joined, turn, _stream(value.get("stream")), epochs, begins,
-            marks, payload,
-        )  # fmt: skip
+            recordings,
+            fingerprints,
+            done,
+            origin,
+            initial,
+            joined,
+            turn,
+            _stream(value.get("stream")),
+            epochs,
+            begins,
+            marks,
+            payload,
+        )
 
     def to_dict(self) -> dict[str, object]:
         """Return plain values in canonical order, so that ``json.dumps`` of equal offsets returns the same text."""
@@ -356,11 +366,18 @@ def advance(
     epochs = {key: saved for key, saved in start.epochs.items() if key not in by_key}
     epochs.update(_epochs_before(positions, states))
     return Offset(
-        recordings, prints, done, origin, joined=joined, turn=turn, stream=start.stream, epochs=epochs,
+        recordings,
+        prints,
+        done,
+        origin,
+        joined=joined,
+        turn=turn,
+        stream=start.stream,
+        epochs=epochs,
         begins={} if start.initial else {key: at for key, at in first.items() if key in same},
         marks={key: mark for key, mark in start.marks.items() if key in same and positions[key] == start.position(key)},
         payload=start.payload,
-    )  # fmt: skip
+    )
 
 
 def _has_changed(start: Offset, state: RecordingState, position: int) -> bool:

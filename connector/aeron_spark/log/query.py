@@ -184,10 +184,8 @@ class QueryPlanner:
         self._warn_without_epochs(start, states)
         known = finish(start, self._find_finished(start, states))
         overlaps = self._overlaps(states)
-        checked = check_recordings(
-            known, states, fail_on_data_loss=options.fail_on_data_loss, rewritten=self._find_rewritten(known, states),
-            overlaps=overlaps,
-        )  # fmt: skip
+        fails, rewritten = options.fail_on_data_loss, self._find_rewritten(known, states)
+        checked = check_recordings(known, states, fail_on_data_loss=fails, rewritten=rewritten, overlaps=overlaps)
         _warn(checked.findings)
         begins = skip(checked.positions, overlaps)
         # The targets of Trigger.AvailableNow were readable at its start.
@@ -208,10 +206,8 @@ class QueryPlanner:
         )
         begins, ends = keep_up(begins, {**begins, **plan.positions}, overlaps)
         self._covered = covered(ends, overlaps)
-        end = advance(
-            known, ends, states, begins=begins, finished=plan.finished, turn=plan.turn,
-            moved=_moved(known, checked, begins),
-        )  # fmt: skip
+        moved = _moved(known, checked, begins)
+        end = advance(known, ends, states, begins=begins, finished=plan.finished, turn=plan.turn, moved=moved)
         if end is known:
             return start
         self._last_batch_ns = self._clock()
@@ -235,10 +231,10 @@ class QueryPlanner:
     def _is_due(self, backlog: int) -> bool:
         """Whether the options want a batch of a backlog, in bytes."""
         limits = self.options.limits
-        return self._targets is not None or due(
-            backlog, min_bytes=limits.min_bytes, max_delay_ns=limits.max_delay_ns, since_ns=self._last_batch_ns,
-            now_ns=self._clock(),
-        )  # fmt: skip
+        if self._targets is not None:
+            return True
+        least, delay_ns, since_ns = limits.min_bytes, limits.max_delay_ns, self._last_batch_ns
+        return due(backlog, min_bytes=least, max_delay_ns=delay_ns, since_ns=since_ns, now_ns=self._clock())
 
     def _overlaps(self, states: list[RecordingState]) -> Overlaps:
         """Return the overlaps of the recordings of the wanted Aeron sessions."""
@@ -364,9 +360,8 @@ class QueryPlanner:
             for state in states
             if state.key in read and is_rewritten(self.log, state, read[state.key], end.marks.get(state.key))
         }
-        batch = ranges_between(
-            begun, end, states, fail_on_data_loss=self.options.fail_on_data_loss, rewritten=rewritten
-        )  # fmt: skip
+        fails = self.options.fail_on_data_loss
+        batch = ranges_between(begun, end, states, fail_on_data_loss=fails, rewritten=rewritten)
         _warn(batch.findings)
         return self._of_sessions([replace(one, mark=end.marks.get(one.key)) for one in batch.ranges])
 
@@ -393,10 +388,10 @@ class QueryPlanner:
                 )
             if sessions is not None and state.session_id not in sessions:
                 continue
+            begin, end = starts[state.key], ends[state.key]
             one: Range | None = Range(
-                state.key, state.fingerprint, starts[state.key], ends[state.key], ends[state.key], state.term_length,
-                state.epoch_at(ends[state.key]),
-            )  # fmt: skip
+                state.key, state.fingerprint, begin, end, end, state.term_length, state.epoch_at(end)
+            )
             for low, high in ((bounds.start, bounds.end), (start, end)):
                 one = None if one is None else within(one, state, low, high, self.at_given)
             if one is not None and one.length > 0:

@@ -48,9 +48,13 @@ class Outages:
     """
 
     def __init__(
-        self, limit: OutageLimit, answers: Callable[[], object], *,
-        clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep,
-    ) -> None:  # fmt: skip
+        self,
+        limit: OutageLimit,
+        answers: Callable[[], object],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
         self._limit = limit
         self._answers = answers
         self._clock = clock
@@ -110,9 +114,14 @@ class RestartableLog:
     """
 
     def __init__(
-        self, open_log: Callable[[], Log], limit: OutageLimit, *, is_running: bool,
-        clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep,
-    ) -> None:  # fmt: skip
+        self,
+        open_log: Callable[[], Log],
+        limit: OutageLimit,
+        *,
+        is_running: bool,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
         self._open_log = open_log
         self._log: Log | None = None
         self._is_stale = False
@@ -161,10 +170,11 @@ class RestartableLog:
     def counting(self, *, framed: bool) -> RestartableLog:
         """Return the same log, counting groups or single messages."""
         limit, clock, sleep = self._settings
-        return RestartableLog(
-            lambda: self._opened().counting(framed=framed), limit, is_running=self._is_running, clock=clock,
-            sleep=sleep,
-        )  # fmt: skip
+
+        def open_log() -> Log:
+            return self._opened().counting(framed=framed)
+
+        return RestartableLog(open_log, limit, is_running=self._is_running, clock=clock, sleep=sleep)
 
     def prepare(self, states: list[RecordingState], *, record: str, query: str = "") -> None:
         """Start the stream's recording if the option ``record`` requires it."""
@@ -226,9 +236,12 @@ def _without_first(rows: Rows) -> Rows:
 
 
 def restartable(
-    open_log: Callable[[], Log], route: DirectRoute | ServerRoute, *, is_running: bool,
+    open_log: Callable[[], Log],
+    route: DirectRoute | ServerRoute,
+    *,
+    is_running: bool,
     sleep: Callable[[float], object] = time.sleep,
-) -> RestartableLog:  # fmt: skip
+) -> RestartableLog:
     """Return the log of ``route`` that ``open_log`` opens, and opens again after an outage."""
     return RestartableLog(open_log, outage_limit(route), is_running=is_running, sleep=sleep)
 

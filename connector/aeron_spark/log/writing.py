@@ -126,9 +126,7 @@ class RowEncoder:
     next group can have the same memory. ``clock`` gives ns since 1970.
     """
 
-    def __init__(
-        self, source: Source, *, clock: Callable[[], int] = time.time_ns, reuses_memory: bool = False
-    ) -> None:  # fmt: skip
+    def __init__(self, source: Source, *, clock: Callable[[], int] = time.time_ns, reuses_memory: bool = False) -> None:
         self.source = source
         self.rows = 0
         self._clock = clock

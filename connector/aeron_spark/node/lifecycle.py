@@ -168,9 +168,13 @@ def ensure(
 
 
 def _await_driver(
-    node: NodePaths, find: Callable[[], NodeHandle | None], wait_s: float, *,
-    clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
-) -> NodeHandle | None:  # fmt: skip
+    node: NodePaths,
+    find: Callable[[], NodeHandle | None],
+    wait_s: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> NodeHandle | None:
     """Return a handle on the running node or driver, or None if neither runs and a node belongs in the directory."""
     deadline = clock() + wait_s
     while True:
@@ -339,9 +343,13 @@ def _spawn(node: NodePaths, settings: NodeSettings, warning: str) -> subprocess.
 
 
 def _await_ready(
-    node: NodePaths, process: subprocess.Popen[bytes], deadline: float, *,
-    clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
-) -> None:  # fmt: skip
+    node: NodePaths,
+    process: subprocess.Popen[bytes],
+    deadline: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
     """Wait until the node is ready.
 
     Raises the error of a failed start, TransportError after killing a process that is stuck, and WaitTimeout at the

@@ -222,9 +222,12 @@ def owner_pid(path: Path) -> int | None:
 
 
 def current_owner_pid(
-    path: Path, seconds: float = OWNER_TIMEOUT_S, *, clock: Callable[[], float] = time.monotonic,
+    path: Path,
+    seconds: float = OWNER_TIMEOUT_S,
+    *,
+    clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
-) -> int | None:  # fmt: skip
+) -> int | None:
     """Return the process id of the lock's current owner, or None if the owner has not written it within ``seconds``.
 
     For a caller that could not acquire the lock. Just after an acquisition the file is empty, or has the id of an

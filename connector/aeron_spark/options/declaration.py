@@ -171,10 +171,20 @@ class _Declaration:
 
 
 def option(
-    default: object, meaning: str, *, example: str, only: frozenset[Where] | Route | tuple[Any, ...] = (),
-    batch_default: str | None = None, low: int = 0, high: int = INT64_MAX, ignored: frozenset[Where] = frozenset(),
-    shown: str | None = None, secret: bool = False, live: bool = False, restart: Restart | None = None,
-) -> Any:  # fmt: skip
+    default: object,
+    meaning: str,
+    *,
+    example: str,
+    only: frozenset[Where] | Route | tuple[Any, ...] = (),
+    batch_default: str | None = None,
+    low: int = 0,
+    high: int = INT64_MAX,
+    ignored: frozenset[Where] = frozenset(),
+    shown: str | None = None,
+    secret: bool = False,
+    live: bool = False,
+    restart: Restart | None = None,
+) -> Any:
     """Declare an option as a field of an OptionSet.
 
     ``default`` is a text, or a value such as a constant of another package. None means no default; ``shown`` describes

@@ -343,9 +343,9 @@ def _two_integers(
     found = []
     for member in kind.members:
         part = member.type
-        if not isinstance(part, EncodedType) or part.length != 1 or not (
-            part.primitive.is_signed or part.primitive.is_unsigned
-        ):  # fmt: skip
+        if not isinstance(part, EncodedType) or part.length != 1:
+            return None
+        if not (part.primitive.is_signed or part.primitive.is_unsigned):
             return None
         inner = replace(place, offset=place.offset + member.offset, since=max(place.since, member.since))
         found.append((part, inner.value(part.primitive, part.null_value if part.optional else None)))

@@ -118,10 +118,8 @@ def _first_failing(array: pa.Array[Any], kind: pa.DataType) -> int:
 def refuse_null(array: pa.Array[Any]) -> None:
     """Raise Misfit for the first NULL."""
     if array.null_count:
-        raise Misfit(
-            int(np.argmin(is_valid(array))), "it is NULL, and the field is required",
-            "Give a value. A query fills NULL with coalesce(...).",
-        )  # fmt: skip
+        what, remedy = "it is NULL, and the field is required", "Give a value. A query fills NULL with coalesce(...)."
+        raise Misfit(int(np.argmin(is_valid(array))), what, remedy)
 
 
 def refuse(wrong: Numbers, array: pa.Array[Any], problem: str, remedy: str) -> None:
@@ -312,20 +310,15 @@ class Timestamps:
         valid = is_valid(array)
         if self.unit <= 6:
             step = 10 ** (6 - self.unit)
-            refuse(
-                (micros % step != 0) & valid, array, f"the field holds multiples of {step} microseconds",
-                "Cut it with date_trunc.",
-            )  # fmt: skip
+            what = f"the field holds multiples of {step} microseconds"
+            refuse((micros % step != 0) & valid, array, what, "Cut it with date_trunc.")
             numbers = micros // step
             self.number.check(numbers, array)
         else:
             step = 10 ** (self.unit - 6)
             low, high = -(-self.number.low // step), self.number.high // step
-            refuse(
-                ((micros < low) | (micros > high)) & valid, array,
-                f"the field holds {self.number.low} to {self.number.high} nanoseconds since 1970",
-                "Write a time that the field can hold.",
-            )  # fmt: skip
+            what = f"the field holds {self.number.low} to {self.number.high} nanoseconds since 1970"
+            refuse(((micros < low) | (micros > high)) & valid, array, what, "Write a time that the field can hold.")
             numbers = micros * step  # the bits of an unsigned number beyond those with a sign
         yield self.offset, self.number.stored(numbers, array)
 
@@ -344,10 +337,8 @@ class Texts:
         if not self.optional:
             refuse_null(array)
         found = encoded(array, self.charset)
-        refuse(
-            found.lengths > self.length, array, f"the field holds {self.length} bytes of {self.charset}",
-            "Shorten it, for example with left(...).",
-        )  # fmt: skip
+        what = f"the field holds {self.length} bytes of {self.charset}"
+        refuse(found.lengths > self.length, array, what, "Shorten it, for example with left(...).")
         self._refuse_zeros(found, array)
         matrix = np.zeros((len(array), self.length), np.uint8)
         found.copy_to(matrix.reshape(-1), np.arange(len(array), dtype=np.int64) * self.length)
@@ -373,10 +364,8 @@ class Characters:
     def parts(self, array: pa.Array[Any]) -> Iterator[Part]:
         """Yield the bytes."""
         found = encoded(array, self.charset)
-        refuse(
-            (found.lengths != 1) & is_valid(array), array, f"the field holds one byte of {self.charset}",
-            "Write one character.",
-        )  # fmt: skip
+        what = f"the field holds one byte of {self.charset}"
+        refuse((found.lengths != 1) & is_valid(array), array, what, "Write one character.")
         numbers = np.zeros(len(array), np.int64)
         numbers[found.lengths == 1] = found.data
         yield self.offset, self.number.stored(numbers, array)
@@ -395,10 +384,8 @@ class FixedBytes:
         if not self.optional:
             refuse_null(array)
         found = VariableBytes.of(array)
-        refuse(
-            (found.lengths != self.length) & is_valid(array), array, f"the field holds exactly {self.length} bytes",
-            "Write as many.",
-        )  # fmt: skip
+        what = f"the field holds exactly {self.length} bytes"
+        refuse((found.lengths != self.length) & is_valid(array), array, what, "Write as many.")
         matrix = np.zeros((len(array), self.length), np.uint8)
         found.copy_to(matrix.reshape(-1), np.arange(len(array), dtype=np.int64) * self.length)
         if self.length:
@@ -418,10 +405,9 @@ class Arrays:
         """Yield the elements of each array as one value."""
         lists: Any = array
         lengths = list_lengths(lists)
-        refuse(
-            (lengths != self.count) & is_valid(array), array, f"the field holds exactly {self.count} elements",
-            "Write as many; an element may be NULL if the field is optional.",
-        )  # fmt: skip
+        what = f"the field holds exactly {self.count} elements"
+        remedy = "Write as many; an element may be NULL if the field is optional."
+        refuse((lengths != self.count) & is_valid(array), array, what, remedy)
         if not self.count:
             return
         try:

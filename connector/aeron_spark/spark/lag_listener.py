@@ -83,9 +83,16 @@ class LagMetrics:
         self._hook = ExitHook(self.close)
 
     def publish(
-        self, query_id: str, query: str, stream: str, *, lag_bytes: int, lag_seconds: float | None,
-        batch_seconds: float, input_rows: int,
-    ) -> None:  # fmt: skip
+        self,
+        query_id: str,
+        query: str,
+        stream: str,
+        *,
+        lag_bytes: int,
+        lag_seconds: float | None,
+        batch_seconds: float,
+        input_rows: int,
+    ) -> None:
         """Publish the values of one stream of a query after a micro-batch; ``input_rows`` are those of this batch."""
         self._streams.setdefault(query_id, set()).add((query, stream))
         self._bytes.labels(query, stream).set(lag_bytes)
@@ -228,9 +235,14 @@ class LagListener(StreamingQueryListener):
         if self._metrics is not None:
             for stream, of_stream in lag.streams.items():
                 self._metrics.publish(
-                    lag.query_id, lag.name or lag.query_id, stream, lag_bytes=of_stream.total,
-                    lag_seconds=of_stream.seconds, batch_seconds=lag.batch_seconds, input_rows=of_stream.input_rows,
-                )  # fmt: skip
+                    lag.query_id,
+                    lag.name or lag.query_id,
+                    stream,
+                    lag_bytes=of_stream.total,
+                    lag_seconds=of_stream.seconds,
+                    batch_seconds=lag.batch_seconds,
+                    input_rows=of_stream.input_rows,
+                )
         if self._callback is not None:
             self._callback(lag)
 

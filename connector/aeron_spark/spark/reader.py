@@ -244,8 +244,9 @@ class AeronStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             LOG.warning(
                 "the column %s of %s is NULL, because raw messages have no publish time: a watermark on it lets no row "
                 "through. Set option 'timestampFrom' if the messages have one, or take the watermark on another column",
-                name, options.route.label,
-            )  # fmt: skip
+                name,
+                options.route.label,
+            )
 
 
 def plan_partitions(task: Task, stream: QueryPlanner, ranges: list[Range]) -> list[InputPartition]:

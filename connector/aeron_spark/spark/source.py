@@ -100,9 +100,12 @@ def describe_fault(python: str, sent: Sequence[str] = ()) -> str:
         return ""
     try:
         done = subprocess.run(
-            [found, "-c", PROBE, *sent], stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_TIMEOUT_S,
+            [found, "-c", PROBE, *sent],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PROBE_TIMEOUT_S,
             check=False,
-        )  # fmt: skip
+        )
         version, missing = json.loads(done.stdout)
     except (OSError, subprocess.TimeoutExpired):
         return "cannot be run"

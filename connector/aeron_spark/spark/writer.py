@@ -281,10 +281,9 @@ class WriteTask:
             )
         if last == transaction.number:
             return True
-        check_follows(
-            transaction.number, transaction.run, progress, query=transaction.producer, stream=self.route.label,
-            accept_gap=self.options.accept_gap,
-        )  # fmt: skip
+        number, run, query = transaction.number, transaction.run, transaction.producer
+        accept_gap = self.options.accept_gap
+        check_follows(number, run, progress, query=query, stream=self.route.label, accept_gap=accept_gap)
         return False
 
 

@@ -122,9 +122,12 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(one.name for one in self.former_names)
 
     def altered(
-        self, *, retention_bytes: int | None = None, retention_seconds: float | None = None,
+        self,
+        *,
+        retention_bytes: int | None = None,
+        retention_seconds: float | None = None,
         schema_policy: str | None = None,
-    ) -> Definition:  # fmt: skip
+    ) -> Definition:
         """Return the definition with these values; None leaves one unchanged. Raises OptionError for invalid ones."""
         return msgspec.structs.replace(
             self,

@@ -320,13 +320,7 @@ class JournaledLedger:
     def cut(self, definition: Definition, view: StreamView) -> StreamCut:
         """Return the present state for a backup; ``view`` is the present one."""
         journal, ledger = self._journal, self.ledger
-        partitions = tuple(
-            PartitionCut(
-                one.recording.recording_id, one.recording.fingerprint, one.start, one.end, one.shape.term_length,
-                one.shape.segment_length,
-            )
-            for one in view.states
-        )  # fmt: skip
+        partitions = tuple(map(PartitionCut.of, view.states))
         return StreamCut(definition, journal.inode, journal.size, ledger.epoch, ledger.transactions, partitions)
 
     @property

@@ -339,9 +339,14 @@ class Ledger:
         """Return the whole state as one record, which can replace all records so far."""
         indexes = [index.to_bytes() for index in self.times]
         return Snapshot(
-            self.time_ns, self.transactions, self.content, self.schema,
+            self.time_ns,
+            self.transactions,
+            self.content,
+            self.schema,
             dict(self.recordings),
-            list(self.starts), list(self.ends), list(self.rows),
+            list(self.starts),
+            list(self.ends),
+            list(self.rows),
             [times for times, _, _ in indexes],
             [begins for _, begins, _ in indexes],
             dict(self._writers),
@@ -351,7 +356,7 @@ class Ledger:
             [joined for _, _, joined in indexes] if any(joined for _, _, joined in indexes) else [],
             dict(self.pending),
             list(self.checked_from) if any(self.checked_from) else [],
-        )  # fmt: skip
+        )
 
     # Changes
 

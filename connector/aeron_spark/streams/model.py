@@ -227,9 +227,12 @@ class StreamFigures:
 
 
 def figures_of(
-    states: Sequence[PartitionState], leases: Collection[Lease], stages: int,
-    committed_ns: Callable[[int, int], int | None], now_ns: int,
-) -> StreamFigures:  # fmt: skip
+    states: Sequence[PartitionState],
+    leases: Collection[Lease],
+    stages: int,
+    committed_ns: Callable[[int, int], int | None],
+    now_ns: int,
+) -> StreamFigures:
     """Return the figures of a stream. ``committed_ns`` returns the commit time of a byte of a partition."""
     return StreamFigures(
         partitions=len(states),
@@ -279,6 +282,19 @@ class PartitionCut(msgspec.Struct, frozen=True, array_like=True):
     end: Position
     term_length: Count
     segment_length: Count
+
+    @classmethod
+    def of(cls, state: PartitionState) -> PartitionCut:
+        """Return the cut of a partition in this state."""
+        recording, shape = state.recording, state.shape
+        return cls(
+            recording.recording_id,
+            recording.fingerprint,
+            state.start,
+            state.end,
+            shape.term_length,
+            shape.segment_length,
+        )
 
 
 class StreamCut(msgspec.Struct, frozen=True):

@@ -120,7 +120,7 @@ class RetentionLimits(NamedTuple):
 
 def allowed_start(
     times: TimeIndex, wanted: int, *, start: int, end: int, leased: int | None = None, overdue: int = 0
-) -> int:  # fmt: skip
+) -> int:
     """Return the start of the last transaction up to ``wanted`` and ``leased``, or ``end``; never before ``start``.
 
     ``start`` and ``end`` are the committed ones, ``leased`` is the lowest position under a live lease. Rows before

@@ -73,9 +73,17 @@ class StageHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ) -> StageHead:
         """Return the head of the stage of a transaction's part, in the partition that the stream has chosen for it."""
         return cls(
-            stage_id, transaction.writer, transaction.run, transaction.number, partition, part.task, part.content,
-            part.schema or None, transaction.single_use, evolves,
-        )  # fmt: skip
+            stage_id,
+            transaction.writer,
+            transaction.run,
+            transaction.number,
+            partition,
+            part.task,
+            part.content,
+            part.schema or None,
+            transaction.single_use,
+            evolves,
+        )
 
 
 # Built at import, by one thread: decoders of msgspec that threads build concurrently can crash the process.
@@ -241,8 +249,9 @@ class StageSpace:
         """Count a stage of an owner, which grows. Raises RefusedError, and counts none, above a limit."""
         with self._lock:
             for counts, most, kind in (
-                (self._growing, MAX_GROWING, "stages that are not finished"), (self._stages, MAX_STAGES, "stages")
-            ):  # fmt: skip
+                (self._growing, MAX_GROWING, "stages that are not finished"),
+                (self._stages, MAX_STAGES, "stages"),
+            ):
                 if owner and counts[owner] >= most:
                     raise RefusedError(
                         f"your key has {most} {kind}, which is the limit",

@@ -702,9 +702,8 @@ class StreamStore:
             write_definition(draft, definition)
             sync_folder(self.folder)
             for index, stream_id in enumerate(definition.stream_ids):
-                begin = partial(
-                    create_recording, self._parts, alias_of(definition, index), stream_id, definition.term_bytes
-                )  # fmt: skip
+                alias = alias_of(definition, index)
+                begin = partial(create_recording, self._parts, alias, stream_id, definition.term_bytes)
                 shapes.append(retry_for_slot(begin, self._free_slots))
             create_ledger(draft, shapes, schema)
             draft.rename(self.folder / definition.name)

@@ -337,10 +337,9 @@ class Stream:
             if schema is not None:
                 merged = evolve(self._ledger.schema, schema, self.definition.schema_policy, evolution)
                 check_fields(self._ledger.schema, merged, self._parts.settings.options().max_columns)
-            return self._stages.open(
-                request, partition, now=self._clock(), evolves=evolution is Evolution.PERMITTED,
-                share=self._stages.space.share(rights.owner, rights.stage_bytes),
-            )  # fmt: skip
+            share = self._stages.space.share(rights.owner, rights.stage_bytes)
+            evolves = evolution is Evolution.PERMITTED
+            return self._stages.open(request, partition, now=self._clock(), evolves=evolves, share=share)
 
     def partition_of(self, part: rpc.OpenStage | rpc.InlinePart) -> int:
         """Return the partition of a task's rows: the one that the request names, else one by the task's number."""
@@ -386,9 +385,11 @@ class Stream:
         return self._commit_unless_repeated(request, ())
 
     def _commit_unless_repeated(
-        self, request: rpc.CommitTransaction | rpc.CommitEmptyTransaction,
-        parts: Sequence[rpc.StagedPart | InlineRows], may_evolve: bool = True,
-    ) -> rpc.Committed:  # fmt: skip
+        self,
+        request: rpc.CommitTransaction | rpc.CommitEmptyTransaction,
+        parts: Sequence[rpc.StagedPart | InlineRows],
+        may_evolve: bool = True,
+    ) -> rpc.Committed:
         transaction = request.transaction
         check_number(transaction)
         check_token(transaction.writer, transaction.number, request.token)
@@ -456,9 +457,13 @@ class Stream:
                 self._journal.write(record)
 
     def purge(
-        self, *, partition: int | None = None, before_position: int | None = None, before_time_ns: int | None = None,
+        self,
+        *,
+        partition: int | None = None,
+        before_position: int | None = None,
+        before_time_ns: int | None = None,
         seconds: float | None = None,
-    ) -> list[PurgedPartition]:  # fmt: skip
+    ) -> list[PurgedPartition]:
         """Make the transactions of one or all partitions before a position or a commit time unreadable.
 
         The transaction with the position stays. Transactions that a reader has leased go when the lease ends. Returns
@@ -501,12 +506,16 @@ class Stream:
             recovered = self._recordings.recover(recordings, self._ledger.starts, self._ledger.ends)
             self._recovery_loss = recovered.loss
             self._renew_view()
-        self._facts.emit(
-            StreamRecovery(
-                self.definition.name, self.definition.partitions, self._journal.torn_bytes, recovered.truncated,
-                recovered.loss, self._clock() - begun, self._ledger.restored_from_ns,
-            )
-        )  # fmt: skip
+        fact = StreamRecovery(
+            self.definition.name,
+            self.definition.partitions,
+            self._journal.torn_bytes,
+            recovered.truncated,
+            recovered.loss,
+            self._clock() - begun,
+            self._ledger.restored_from_ns,
+        )
+        self._facts.emit(fact)
 
     def figures(self) -> StreamFigures:
         """Return the sizes of the stream and the lag of its readers, for metrics."""
@@ -683,20 +692,24 @@ class Stream:
             self._recordings.mark_uncommitted(stages)
             raise
         record_s = self._recordings.awaited_s
-        self._facts.emit(
-            CommittedTransaction(
-                self.definition.name, transaction.writer, transaction.number, sum(stage.rows for stage in named),
-                sum(end - ends_before[index] for index, end in ends.items()),
-                stage_s=publishing_at - begun, publish_s=recorded_at - publishing_at - record_s, record_s=record_s,
-                journal_s=self._clock() - recorded_at,
-            )
-        )  # fmt: skip
+        committed = CommittedTransaction(
+            stream=self.definition.name,
+            writer=transaction.writer,
+            transaction=transaction.number,
+            rows=sum(stage.rows for stage in named),
+            bytes=sum(end - ends_before[index] for index, end in ends.items()),
+            stage_s=publishing_at - begun,
+            publish_s=recorded_at - publishing_at - record_s,
+            record_s=record_s,
+            journal_s=self._clock() - recorded_at,
+        )
+        self._facts.emit(committed)
         if changes_schema:
             self._facts.emit(SchemaChanged(self.definition.name, transaction.writer))
 
     def _rows_of(
         self, transaction: rpc.Transaction, parts: Sequence[rpc.StagedPart | InlineRows]
-    ) -> list[CommittableRows]:  # fmt: skip
+    ) -> list[CommittableRows]:
         found: list[CommittableRows] = [
             part if isinstance(part, InlineRows) else self._take_stage(part) for part in parts
         ]

@@ -82,9 +82,12 @@ class _Parts(io.RawIOBase):
 
 
 def decode_batches(
-    buffer: pa.Buffer | memoryview | bytes, rows: int | None = None, wanted: pa.Schema | None = None, *,
+    buffer: pa.Buffer | memoryview | bytes,
+    rows: int | None = None,
+    wanted: pa.Schema | None = None,
+    *,
     is_checked: bool = False,
-) -> Iterator[pa.RecordBatch]:  # fmt: skip
+) -> Iterator[pa.RecordBatch]:
     """Yield the batches of an Arrow IPC stream. Their columns are views of ``buffer``, or of an aligned copy of it.
 
     With ``wanted`` each batch is as :func:`conform` returns it, and its other columns are not decoded. ``is_checked``

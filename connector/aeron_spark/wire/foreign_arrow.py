@@ -73,18 +73,16 @@ _NOT_A_STREAM: Final = "the payload of an arrow group is not an Arrow IPC stream
 
 # Neither unions nor run-end encoding, which Spark cannot read, and whose rows may share bytes; nor intervals that
 # pyarrow cannot read.
-_TYPES: Final = frozenset(
-    kind.id
-    for kind in (
-        pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(),
-        pa.uint64(), pa.float16(), pa.float32(), pa.float64(), pa.decimal32(1), pa.decimal64(1), pa.decimal128(1),
-        pa.decimal256(1), pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us"), pa.timestamp("us"),
-        pa.duration("us"), pa.month_day_nano_interval(), pa.string(), pa.large_string(), pa.string_view(), pa.binary(),
-        pa.large_binary(), pa.binary_view(), pa.binary(1), pa.list_(pa.null()), pa.large_list(pa.null()),
-        pa.list_(pa.null(), 1), pa.list_view(pa.null()), pa.large_list_view(pa.null()), pa.map_(pa.int8(), pa.null()),
-        pa.struct([]), pa.dictionary(pa.int8(), pa.null()),
-    )
+_SAFE_TYPES: Final = (
+    pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(),
+    pa.uint64(), pa.float16(), pa.float32(), pa.float64(), pa.decimal32(1), pa.decimal64(1), pa.decimal128(1),
+    pa.decimal256(1), pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us"), pa.timestamp("us"),
+    pa.duration("us"), pa.month_day_nano_interval(), pa.string(), pa.large_string(), pa.string_view(), pa.binary(),
+    pa.large_binary(), pa.binary_view(), pa.binary(1), pa.list_(pa.null()), pa.large_list(pa.null()),
+    pa.list_(pa.null(), 1), pa.list_view(pa.null()), pa.large_list_view(pa.null()), pa.map_(pa.int8(), pa.null()),
+    pa.struct([]), pa.dictionary(pa.int8(), pa.null()),
 )  # fmt: skip
+_TYPES: Final = frozenset(kind.id for kind in _SAFE_TYPES)
 _VIEWS: Final = frozenset((pa.string_view().id, pa.binary_view().id))
 _LIST_VIEWS: Final = frozenset((pa.list_view(pa.null()).id, pa.large_list_view(pa.null()).id))
 _TEXTS: Final = frozenset((pa.string().id, pa.large_string().id, pa.binary().id, pa.large_binary().id))
