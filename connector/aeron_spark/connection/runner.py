@@ -153,21 +153,22 @@ class ConnectionRunner:
         self._watch_link(now)
         self._delivering = SerialExecutor(owner.listener_pool, options.queue_bytes, self._has_room)
         self._assembling = SerialExecutor(owner.listener_pool, options.queue_bytes, self._has_room)
-        self.rpc = Rpc(
-            owner, self.state_lock, self._send_record, self._send_request, self._begin_record, number, clock=clock
+        self.transfers = Transfers(
+            self.sender, options, self._assembling, self._refusal_of_transfer, self._take_transfer, self._report
         )
+        self.rpc = Rpc(
+            owner, self.state_lock, self.transfers.send, self.transfers.request, self.transfers.begin, number,
+            clock=clock,
+        )  # fmt: skip
         types, objects = owner.types, self.rpc.objects
         service = ObjectService(
             types, objects, owner.error_codes, lambda target, method: owner.is_permitted(self, target, method)
         )
         self.peer_calls = PeerCalls(
-            owner, service, objects, lambda response: self._send_record(RecordKind.RETURN, response, None),
+            owner, service, objects, lambda response: self.transfers.send(RecordKind.RETURN, response, None),
             lambda size: owner.is_memory_full(self, size), self._has_room, self._resume_source, self._report,
             self._call_ended, peer.key,
         )  # fmt: skip
-        self.transfers = Transfers(
-            self.sender, options, self._assembling, self._refusal_of_transfer, self._take_transfer, self._report
-        )
         self.deliveries = Deliveries(
             self.sender, self._delivering, types, objects, lambda: owner.refusal(self, Purpose.MESSAGE),
             self._call_listeners, self._report,
@@ -642,24 +643,6 @@ class ConnectionRunner:
         self._report(error)
         what = f"a listener of the peer raised {type(error).__name__}: {text_of(error)}"
         return RefusedError(what, remedy=REFUSALS[LISTENER_FAILED].remedy, reason=LISTENER_FAILED)
-
-    def _send_record(self, kind: int, payload: bytes, end: float | None) -> None:
-        if len(payload) > self.session.limits.max_record_bytes:
-            self.transfers.send_record(kind, payload, self.owner.options.send_timeout)
-        elif end is None:
-            self.sender.reply(kind, payload)
-        else:
-            self.sender.push(kind, payload, end)
-
-    def _begin_record(self, kind: int, payload: bytes) -> Future[None] | None:
-        fits = len(payload) <= self.session.limits.max_record_bytes
-        return self.sender.begin_push(kind, payload) if fits else None
-
-    def _send_request(self, kind: int, payload: bytes, end: float, response: Future[Any]) -> None:
-        if len(payload) > self.session.limits.max_record_bytes:
-            self.transfers.send_request(kind, payload, self.owner.options.send_timeout, response)
-        else:
-            self.sender.push(kind, payload, end)
 
     def _refusal_of_transfer(self, start: TransferStart) -> RefusedError | None:
         if self.owner.is_memory_full(self, start.total):

@@ -50,7 +50,9 @@ Delivery = Callable[[], None] | None  # of a complete transfer, in its order amo
 
 
 class Transfers:
-    """Sends transfers, on any thread, and assembles those of the peer, whose records the event loop passes on.
+    """Sends values of any size, on any thread, and assembles the transfers of the peer.
+
+    The event loop passes on the records of the peer.
 
     The assembly runs on ``executor``, because it may write to a file. There ``prepare`` is called with each complete
     transfer, and returns its delivery. ``refusal`` returns why the peer may not send a transfer, or None. The sender's
@@ -68,6 +70,7 @@ class Transfers:
         self._executor = executor
         self._prepare = prepare
         self._report = report
+        self._send_timeout = options.send_timeout
         self._numbers = itertools.count(1)
         self._sending: dict[int, RefusedError | None] = {}  # by number: transfers under way, with the peer's refusal
         self._requests: dict[int, Future[Any]] = {}  # by transfer: requests that wait for their responses
@@ -92,24 +95,43 @@ class Transfers:
             if acknowledged is None:
                 self._note_sent(start)
 
-    def send_request(self, kind: int, payload: bytes, seconds: float, response: Future[Any]) -> None:
-        """Send a request that is too large for a record. ``response`` fails if the peer refuses it after it was sent.
+    def send(self, kind: int, payload: bytes, end: float | None) -> None:
+        """Send a request without a response, or a response, as a transfer if it is too large for a record.
+
+        A record waits for room until ``end`` (monotonic seconds); None: it does not wait. Each chunk of a transfer may
+        wait for option ``sendTimeout``.
+        """
+        if self._is_too_large(payload):
+            with self._number() as number:
+                self._send_content(number, kind, payload)
+        elif end is None:
+            self._sender.reply(kind, payload)
+        else:
+            self._sender.push(kind, payload, end)
+
+    def begin(self, kind: int, payload: bytes) -> Future[None] | None:
+        """Send a request as soon as there is room; return the future of that. None if it is too large for a record."""
+        return None if self._is_too_large(payload) else self._sender.begin_push(kind, payload)
+
+    def request(self, kind: int, payload: bytes, end: float, response: Future[Any]) -> None:
+        """Send a request as :meth:`send` does. ``response`` fails if the peer refuses a transfer after it was sent.
 
         Raises RefusedError if the peer refuses it before.
         """
+        if not self._is_too_large(payload):
+            self._sender.push(kind, payload, end)
+            return
         with self._number() as number:
             self._requests[number] = response
             response.add_done_callback(lambda _: self._requests.pop(number, None))
-            self._send_record(number, kind, payload, seconds)
+            self._send_content(number, kind, payload)
 
-    def send_record(self, kind: int, payload: bytes, seconds: float) -> None:
-        """Send a response, or a request without one, that is too large for a record."""
-        with self._number() as number:
-            self._send_record(number, kind, payload, seconds)
+    def _is_too_large(self, payload: bytes) -> bool:
+        return len(payload) > self._session.limits.max_record_bytes
 
-    def _send_record(self, number: int, kind: int, payload: bytes, seconds: float) -> None:
+    def _send_content(self, number: int, kind: int, payload: bytes) -> None:
         start = TransferStart(number, PURPOSES[kind], len(payload))
-        self._send(start, send_buffer(start, payload, chunk_bytes=self._chunk_bytes), seconds)
+        self._send(start, send_buffer(start, payload, chunk_bytes=self._chunk_bytes), self._send_timeout)
 
     def send_file(self, path: Path, name: str | None, seconds: float) -> None:
         """Send a file. Raises SetupError if it cannot be read."""

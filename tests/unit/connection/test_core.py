@@ -86,7 +86,7 @@ def test_a_message_is_confirmed_or_refused_by_its_number_and_a_refusal_without_a
 
 
 def test_a_refusal_by_the_peer_raises_in_the_thread_that_sends_the_transfer() -> None:
-    one, other = End(), End()
+    one, other = End(replace(LIMITS, buffer_bytes=20_000)), End()
     sent: list[bytes] = []
 
     def refuse_first() -> None:
@@ -97,19 +97,19 @@ def test_a_refusal_by_the_peer_raises_in_the_thread_that_sends_the_transfer() ->
 
     one.link.on_send = refuse_first
     with pytest.raises(RefusedError, match="refused the transfer: too large"):
-        one.core.transfers.send_record(RecordKind.CALL, bytes(3_000), 0.0)
+        one.core.transfers.send(RecordKind.CALL, bytes(3_000), 0.0)
     assert len(sent) == 1
     assert one.reported == []
 
 
 @pytest.mark.parametrize("is_request", [False, True])
 def test_a_refusal_of_a_sent_transfer_ends_the_request_that_it_carried_or_is_reported(*, is_request: bool) -> None:
-    one, other = End(), End()
+    one, other = End(replace(LIMITS, buffer_bytes=20_000)), End()
     response: Future[bytes] = Future()
     if is_request:
-        one.core.transfers.send_request(RecordKind.CALL, bytes(500), 0.0, response)
+        one.core.transfers.request(RecordKind.CALL, bytes(1_001), 0.0, response)
     else:
-        one.core.transfers.send_record(RecordKind.RETURN, bytes(500), 0.0)
+        one.core.transfers.send(RecordKind.RETURN, bytes(1_001), 0.0)
     other.push(RecordKind.TRANSFER_FAILED, encode_failed(1, "too late", by_receiver=True, reason="busy"))
     assert transmit(other, one) == []
     (error,) = [response.exception(0)] if is_request else one.reported
