@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from aeron_spark.connection.owner import EndpointServices
+from aeron_spark.connection.transfers import Transfers
 from aeron_spark.errors import (
     ERROR_CLASSES,
     REFUSALS,
@@ -56,9 +57,6 @@ from aeron_spark.protocol.rpc_messages import (
 from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, ConnectionObjects, Mode, Proxy, remote_of
 from aeron_spark.waiting import fail, resolve, result_within
 
-Send = Callable[[int, bytes, float | None], None]  # kind, payload, end of the wait for room (None: do not wait)
-SendRequest = Callable[[int, bytes, float, Future[Any]], None]  # kind, payload, end of the wait for room, response
-BeginPush = Callable[[int, bytes], Future[None] | None]  # kind, payload -> future of its acceptance
 STUCK_REMEDY: Final = (
     "Connect again: this process has too much to do, or its connection has failed. The peer may still run the request."
 )
@@ -94,21 +92,17 @@ class Pending:
 class Rpc:
     """Makes calls over one connection, and has the connection's objects. Thread-safe.
 
-    ``send`` sends a record of any size. ``send_request`` sends one whose response the future is for, and fails the
-    future if the peer refuses the request. ``begin_push`` sends a record as soon as there is room, or returns None for
-    one that is too large. ``number`` is that of the connection, by which errors and the peer's log identify a call.
-    ``late`` counts responses to ended calls, ``forged`` those to calls that were never made.
+    ``transfers`` sends requests of any size. ``number`` is that of the connection, by which errors and the peer's log
+    identify a call. ``late`` counts responses to ended calls, ``forged`` those to calls that were never made.
     """
 
     def __init__(
-        self, owner: EndpointServices, state_lock: threading.RLock, send: Send, send_request: SendRequest,
-        begin_push: BeginPush, number: int, *, clock: Callable[[], float] = time.monotonic,
+        self, owner: EndpointServices, state_lock: threading.RLock, transfers: Transfers, number: int, *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._owner = owner
         self._state_lock = state_lock
-        self._send = send
-        self._send_request = send_request
-        self._begin_push = begin_push
+        self._transfers = transfers
         self._number = number
         self._clock = clock
         self.objects = ConnectionObjects(owner.objects, self._invoke, state_lock, max_objects=owner.options.max_objects)
@@ -146,7 +140,7 @@ class Rpc:
         if number is None:
             return False
         record = encode_object(ONE_WAY, ObjectEnded(number), self._owner.types, self.objects)
-        self._send(RecordKind.OBJECT, record, None)
+        self._transfers.send(RecordKind.OBJECT, record, None)
         return True
 
     def request(self, call: Call, timeout: float | None) -> tuple[Any, str]:
@@ -160,7 +154,7 @@ class Rpc:
         The event loop ends the request at its deadline, ``timeout`` seconds from now.
         """
         call_id, record, response = self._start(request, timeout)
-        accepted = self._begin_push(_kind_of(request), record)
+        accepted = self._transfers.begin(_kind_of(request), record)
         if accepted is None:
             self._withdraw(call_id)
             return None
@@ -177,7 +171,7 @@ class Rpc:
 
     def begin_one_way(self, call: Call) -> Future[None] | None:
         """Call a remote method without a response; return the future of its acceptance, or None as ``begin``."""
-        return self._begin_push(RecordKind.CALL, self.encode_one_way(call))
+        return self._transfers.begin(RecordKind.CALL, self.encode_one_way(call))
 
     def encode_one_way(self, call: Call) -> bytes:
         """Return the record of a call without a response."""
@@ -241,7 +235,7 @@ class Rpc:
     ) -> Any:  # fmt: skip
         call = Call(target, method, args, kwargs)
         if mode is Mode.ONE_WAY:
-            self._send(RecordKind.CALL, self.encode_one_way(call), self._until(None))
+            self._transfers.send(RecordKind.CALL, self.encode_one_way(call), self._until(None))
             return None
         return self._execute(call, timeout)
 
@@ -252,7 +246,7 @@ class Rpc:
         """Send a request, and wait for the payload of its response."""
         call_id, record, response = self._start(request, timeout)
         try:
-            self._send_request(_kind_of(request), record, self._until(timeout), response)
+            self._transfers.request(_kind_of(request), record, self._until(timeout), response)
             # The event loop ends the call at its deadline. The grace is for a loop that is late or has ended.
             timeout_s = timeout + GRACE_S if timeout else None
             return result_within(

@@ -156,10 +156,7 @@ class ConnectionRunner:
         self.transfers = Transfers(
             self.sender, options, self._assembling, self._refusal_of_transfer, self._take_transfer, self._report
         )
-        self.rpc = Rpc(
-            owner, self.state_lock, self.transfers.send, self.transfers.request, self.transfers.begin, number,
-            clock=clock,
-        )  # fmt: skip
+        self.rpc = Rpc(owner, self.state_lock, self.transfers, number, clock=clock)
         types, objects = owner.types, self.rpc.objects
         service = ObjectService(
             types, objects, owner.error_codes, lambda target, method: owner.is_permitted(self, target, method)

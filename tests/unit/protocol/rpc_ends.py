@@ -27,7 +27,8 @@ def permit_all(target: Target, method: str) -> bool:
 class RpcEnd:
     """One end. Only tests and their remote methods change ``now``; a method's duration is its increment of ``now``.
 
-    It is the pool of its own workers: work runs at once, or when a test takes it from ``work``.
+    It sends the requests of its calls. It is the pool of its own workers, too: work runs at once, or when a test takes
+    it from ``work``.
     """
 
     def __init__(
@@ -51,9 +52,8 @@ class RpcEnd:
             ),
             response_memory=ResponseMemory(lambda: 0), worker_pool=self,
         )  # fmt: skip
-        self.rpc = Rpc(
-            owner, threading.RLock(), self._send, self._send_request, self._begin, CONNECTION, clock=lambda: self.now
-        )
+        transfers: Any = self
+        self.rpc = Rpc(owner, threading.RLock(), transfers, CONNECTION, clock=lambda: self.now)
         self.objects = self.rpc.objects
         self.served = PeerCalls(
             owner, ObjectService(self.types, self.objects, self.errors, permit), self.objects, self.responses.append,
@@ -93,10 +93,10 @@ class RpcEnd:
         """End a local object, and notify the peer."""
         assert self.rpc.end(value)
 
-    def _send(self, kind: int, record: bytes, until: float | None) -> None:
+    def send(self, kind: int, record: bytes, until: float | None) -> None:
         assert self.peer.serve(record, is_call=kind == RecordKind.CALL) is None
 
-    def _send_request(self, kind: int, record: bytes, until: float, response: Future[Any]) -> None:
+    def request(self, kind: int, record: bytes, until: float, response: Future[Any]) -> None:
         """Let the peer execute a request, and take its response if it is not late."""
         started = self.peer.now
         response_record = self.peer.serve(record, is_call=kind == RecordKind.CALL)
@@ -105,7 +105,7 @@ class RpcEnd:
         if response_record is not None:
             self.rpc.take_response(response_record)
 
-    def _begin(self, kind: int, record: bytes) -> Future[None]:
+    def begin(self, kind: int, record: bytes) -> Future[None]:
         self.sent.append(record)
         accepted = Future[None]()
         accepted.set_result(None)
