@@ -43,7 +43,7 @@ _CONTENTS_OF_A_STORE: Final = """
     Ledger._epochs Ledger._epochs_of Ledger._writers Ledger.ends Ledger.recordings Ledger.rows Ledger.starts
     Ledger.times Ledger.checked_from Lease.positions ReaderLeases._leases ReaderLeases._owners WriterOwners._ids
     WriterOwners._owned
-    Recordings.partitions StreamStore._streams Writer.tokens WriterHistories._committed_in
+    Recordings.partitions StreamStore._streams WriterState.tokens WriterHistories._committed_in
 """
 LASTING: Final = frozenset(
     " ".join((_SET_BY_PROGRAMS, _OF_THE_SERVER, _OF_THE_CONNECTION, _OF_THE_TRANSPORT, _CONTENTS_OF_A_STORE)).split()
