@@ -19,7 +19,7 @@ def check_invariants(endpoint: ServerEndpoint, bulk_ids: Iterable[LinkIds] = ())
     opening = [one.link for one in handshakes if one.link is not None]
     unverified = list(endpoint._unverified.values())
     for one in (*opening, *unverified):
-        registered = endpoint._sessions.get(one.session.connection.for_program)
+        registered = endpoint._sessions.get(one.session.connection)
         assert registered is one.session, f"the session of {one.session.connection.label} is not registered"
     for one in opening:
         assert one.link is None

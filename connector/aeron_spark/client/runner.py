@@ -42,8 +42,6 @@ from aeron_spark.protocol.client_events import ClientEffect, ClientEvent, Client
 from aeron_spark.protocol.client_machine import ClientMachine
 from aeron_spark.protocol.frames import PeerClose
 from aeron_spark.protocol.handshake_payloads import type_digests
-from aeron_spark.protocol.rpc_messages import Target
-from aeron_spark.protocol.transfers import Purpose
 from aeron_spark.protocol.transitions import assert_never
 from aeron_spark.reused_threads import submit
 from aeron_spark.transport.api import ClientTransport, DriverLost, Inbox, LinkIds, TransportEvent, UnopenedTransport
@@ -529,13 +527,6 @@ class ClientRunner:
         """Close a connection that the program closes."""
         if connection is self.connection:
             self._execute(self.machine.close(keep_session=keep_session, now=now), now)
-
-    def is_permitted(self, connection: ConnectionRunner, target: Target, method: str) -> bool:
-        """Whether the server may call this method: always."""
-        return True
-
-    def refusal(self, connection: ConnectionRunner, purpose: Purpose) -> None:
-        """Return None: the server may send everything."""
 
     def end_all(self, now: float) -> None:
         """End the session, and the attempts to connect."""

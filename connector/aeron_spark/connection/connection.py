@@ -14,6 +14,7 @@ from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, Rpc
 from aeron_spark.connection.sender import Sender
 from aeron_spark.connection.transfers import Transfers
 from aeron_spark.process import bind_to_process
+from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.message_types import TYPE_ID
 from aeron_spark.protocol.rpc_objects import Proxy
 from aeron_spark.protocol.session import Session
@@ -43,6 +44,10 @@ class ConnectionParts(Protocol):
     @property
     def closed(self) -> bool:
         """Whether it is closed, and cannot resume."""
+
+    @property
+    def grant(self) -> Grant:
+        """What the peer may do now. Raises EndedError if it is closed."""
 
     @property
     def id_text(self) -> str:
@@ -220,6 +225,11 @@ class Connection:
         With ``keep_session`` both ends keep the session with its unacknowledged messages, and the client can resume it.
         """
         self._runner.close(keep_session=keep_session)
+
+
+def grant_of(connection: Connection) -> Grant:
+    """Return what the peer of a connection may do now. Raises EndedError if it is closed."""
+    return connection._runner.grant
 
 
 def rpc_of(connection: Connection) -> Rpc:

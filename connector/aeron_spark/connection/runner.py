@@ -26,7 +26,15 @@ from aeron_spark.connection.sender import Sender
 from aeron_spark.connection.spill import content_of
 from aeron_spark.connection.transfers import Transfers
 from aeron_spark.connection.usage import Traffic
-from aeron_spark.errors import REFUSALS, AeronSparkError, ConnectError, RefusedError, UsageError, WaitTimeout
+from aeron_spark.errors import (
+    REFUSALS,
+    AeronSparkError,
+    ConnectError,
+    EndedError,
+    RefusedError,
+    UsageError,
+    WaitTimeout,
+)
 from aeron_spark.facts import Bus
 from aeron_spark.process import bind_to_process
 from aeron_spark.protocol.frames import (
@@ -42,10 +50,11 @@ from aeron_spark.protocol.frames import (
     encode_number,
     number_of,
 )
+from aeron_spark.protocol.grants import EVERYTHING, Grant
 from aeron_spark.protocol.liveness import FIRST_MEASUREMENT, Answers, Expiry, Liveness, Pings, RoundTrip
 from aeron_spark.protocol.message_types import TYPE_ID, BuiltIn, Encoded
 from aeron_spark.protocol.rpc_dispatch import ObjectService, PeerCall, Service, memory_refusal
-from aeron_spark.protocol.rpc_messages import Target, call_name, text_of
+from aeron_spark.protocol.rpc_messages import FIRST_SERVICE, Target, call_name, text_of
 from aeron_spark.protocol.rpc_objects import Origin
 from aeron_spark.protocol.session import Session
 from aeron_spark.protocol.transfers import Purpose, ReceivedTransfer, TransferStart
@@ -86,12 +95,6 @@ class ConnectionOwner(EndpointServices, Protocol):
     def facts(self) -> Bus:
         """The facts of the endpoint and its connections."""
 
-    def is_permitted(self, connection: ConnectionRunner, target: Target, method: str) -> bool:
-        """Whether the peer of a connection may call this method."""
-
-    def refusal(self, connection: ConnectionRunner, purpose: Purpose) -> RefusedError | None:
-        """Why the peer of a connection may not send messages or files; None: it may."""
-
     def is_memory_full(self, connection: ConnectionRunner, size: int) -> bool:
         """Whether the endpoint has no memory for a request or a transfer of ``size`` bytes of this connection."""
 
@@ -129,6 +132,7 @@ class ConnectionRunner:
         options, now = owner.options, clock()
         self.id = number
         self.peer = peer
+        self._grant = EVERYTHING
         self.owner = owner
         self.connected_at = time.time()
         """When the connection was made, in seconds since 1970."""
@@ -158,16 +162,14 @@ class ConnectionRunner:
         )
         self.rpc = Rpc(owner, self.state_lock, self.transfers, number, clock=clock)
         types, objects = owner.types, self.rpc.objects
-        service = ObjectService(
-            types, objects, owner.error_codes, lambda target, method: owner.is_permitted(self, target, method)
-        )
+        service = ObjectService(types, objects, owner.error_codes, self._is_permitted)
         self.peer_calls = PeerCalls(
             owner, service, objects, lambda response: self.transfers.send(RecordKind.RETURN, response, None),
             lambda size: owner.is_memory_full(self, size), self._has_room, self._resume_source, self._report,
             self._call_ended, peer.key,
         )  # fmt: skip
         self.deliveries = Deliveries(
-            self.sender, self._delivering, types, objects, lambda: owner.refusal(self, Purpose.MESSAGE),
+            self.sender, self._delivering, types, objects, lambda: self._refusal(Purpose.MESSAGE),
             self._call_listeners, self._report,
         )  # fmt: skip
         self.for_program: Final = connection_class(self)
@@ -188,6 +190,17 @@ class ConnectionRunner:
     def closed(self) -> bool:
         """Whether it is closed, and cannot resume."""
         return self.sender.error is not None
+
+    @property
+    def grant(self) -> Grant:
+        """What the peer may do now: a server sets it, and a change of its clients file. Raises EndedError if closed."""
+        if self.closed:
+            raise EndedError(f"{self.label} is closed", remedy="Connect again.")
+        return self._grant
+
+    @grant.setter
+    def grant(self, grant: Grant) -> None:
+        self._grant = grant
 
     @property
     def id_text(self) -> str:
@@ -641,12 +654,30 @@ class ConnectionRunner:
         what = f"a listener of the peer raised {type(error).__name__}: {text_of(error)}"
         return RefusedError(what, remedy=REFUSALS[LISTENER_FAILED].remedy, reason=LISTENER_FAILED)
 
+    def _is_permitted(self, target: Target, method: str) -> bool:
+        """Whether the peer may call this method of the program's objects. The endpoint's services check grants."""
+        is_service = isinstance(target, int) and target >= FIRST_SERVICE
+        return not self.closed and (is_service or self._grant.may_call(f"{target}.{method}"))
+
+    def _refusal(self, purpose: Purpose) -> RefusedError | None:
+        """Why the peer may not send messages or files; None: it may."""
+        if self.closed or purpose not in (Purpose.FILE, Purpose.MESSAGE):
+            return None  # a closed connection drops what arrives
+        is_file = purpose is Purpose.FILE
+        if self._grant.may_send_files() if is_file else self._grant.may_pass_messages("send"):
+            return None
+        return RefusedError(
+            f"your key may not send {'files' if is_file else 'messages'}",
+            remedy=f"Ask the server's operator to grant {'files' if is_file else 'messages'}=send in its clients file.",
+            reason="not-permitted",
+        )
+
     def _refusal_of_transfer(self, start: TransferStart) -> RefusedError | None:
         if self.owner.is_memory_full(self, start.total):
             return memory_refusal(start.total)
         if start.purpose in REQUESTS:
             return self.peer_calls.refusal_of_bytes(start.total, self.transfers.assembly.announced_bytes(*REQUESTS))
-        return self.owner.refusal(self, start.purpose)
+        return self._refusal(start.purpose)
 
 
 def _joined(encoded: Encoded) -> bytes:

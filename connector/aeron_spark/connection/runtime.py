@@ -32,11 +32,9 @@ from aeron_spark.options import EndpointOptions
 from aeron_spark.protocol.frames import PeerClose, RecordKind, encode_close
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.rpc_dispatch import ErrorCodes
-from aeron_spark.protocol.rpc_messages import Target
 from aeron_spark.protocol.rpc_objects import GlobalObjects
 from aeron_spark.protocol.session import closed_error
 from aeron_spark.protocol.sources import is_from_address
-from aeron_spark.protocol.transfers import Purpose
 from aeron_spark.transport.api import (
     DriverLost,
     ImageAvailable,
@@ -66,7 +64,7 @@ class Job:
 class EndpointRunner(Protocol):
     """The client's or the server's part of an endpoint, which a runtime calls on the event loop.
 
-    Other threads call only the properties, ``is_permitted`` and ``refusal``. ``end_all`` runs after the event loop.
+    Other threads call only the properties. ``end_all`` runs after the event loop.
     """
 
     @property
@@ -110,12 +108,6 @@ class EndpointRunner(Protocol):
 
     def close_connection(self, connection: ConnectionRunner, keep_session: bool, now: float) -> None:
         """Close a connection that the program closes."""
-
-    def is_permitted(self, connection: ConnectionRunner, target: Target, method: str) -> bool:
-        """Whether the peer of a connection may call this method. Thread-safe."""
-
-    def refusal(self, connection: ConnectionRunner, purpose: Purpose) -> RefusedError | None:
-        """Why the peer of a connection may not send messages or files; None: it may. Thread-safe."""
 
     def end_all(self, now: float) -> None:
         """End every connection."""
@@ -272,14 +264,6 @@ class Runtime:
                     change.connection.notify_disconnect()
 
         changes[0].connection.run_in_order(call)
-
-    def is_permitted(self, connection: ConnectionRunner, target: Target, method: str) -> bool:
-        """Whether the peer of a connection may call this method."""
-        return self._runner.is_permitted(connection, target, method)
-
-    def refusal(self, connection: ConnectionRunner, purpose: Purpose) -> RefusedError | None:
-        """Why the peer of a connection may not send messages or files; None: it may."""
-        return self._runner.refusal(connection, purpose)
 
     def close_connection(self, connection: ConnectionRunner, keep_session: bool) -> None:
         """Close a connection: send its unsent messages, for some seconds at most, then send CLOSE."""

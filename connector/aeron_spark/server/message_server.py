@@ -20,7 +20,6 @@ from aeron_spark.facts import Bus
 from aeron_spark.keys.clients_file import default_name
 from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.access import Candidate, PeerStore
-from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.sources import Refusal
 from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.bulk_link_service import BulkLinkHandler
@@ -127,7 +126,7 @@ class MessageServer(Endpoint):
 
     def _rates_of(self, connection: ConnectionRunner) -> Rates:
         """Return the limits of the client's key: its own, or else those of all keys."""
-        options, own = self._options.value, self._endpoint.limits_of(connection)
+        options, own = self._options.value, connection.grant.limits
         return Rates(
             options.bytes_in if own.bytes_in is None else own.bytes_in,
             options.bytes_out if own.bytes_out is None else own.bytes_out,
@@ -141,8 +140,8 @@ class MessageServer(Endpoint):
             error = RefusedError(decision.text, remedy=decision.advice.remedy, reason=decision.code)
             self.facts.emit(GrantChanged(connection, error))
             self.end_connection(connection, error)
-        elif decision != self._endpoint.grant_of(connection.for_program):
-            self._endpoint.set_grant(connection, decision)
+        elif decision != connection.grant:
+            connection.grant = decision
             self.facts.emit(GrantChanged(connection))
 
     @property
@@ -210,10 +209,6 @@ class MessageServer(Endpoint):
             **of_connections,
             "tampered": self._runtime.tampered,
         }
-
-    def grant_of(self, connection: Connection) -> Grant:
-        """Return the grant of the client of a connection. Raises EndedError if it is closed."""
-        return self._endpoint.grant_of(connection)
 
     def begin_drain(self) -> None:
         """Refuse new clients, also those that resume. Calls and messages of the connections continue."""

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from aeron_spark import unix_sockets
-from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import REFUSALS, AeronSparkError, EndedError, OptionError, RefusedError
@@ -169,17 +168,10 @@ class ConnectionReport:
 
 
 class ConnectionReporter:
-    """Makes reports of connections. Thread-safe.
+    """Makes reports of connections. Thread-safe."""
 
-    ``grant_of`` returns the grant of a connection's client, and raises EndedError for one that has ended.
-    """
-
-    def __init__(
-        self, runtime: Runtime, grant_of: Callable[[Connection], Grant],
-        streams_of: Callable[[ConnectionRunner], Sequence[str]],
-    ) -> None:  # fmt: skip
+    def __init__(self, runtime: Runtime, streams_of: Callable[[ConnectionRunner], Sequence[str]]) -> None:
         self._runtime: Final = runtime
-        self._grant_of: Final = grant_of
         self._streams_of: Final = streams_of
 
     def reports(self, connections: Iterable[ConnectionRunner]) -> list[ConnectionReport]:
@@ -188,7 +180,7 @@ class ConnectionReporter:
         found = []
         for connection in connections:
             try:
-                grant = self._grant_of(connection.for_program)
+                grant = connection.grant
             except EndedError:
                 continue
             found.append(self._report(connection, grant, bulk_links[id(connection)], now))

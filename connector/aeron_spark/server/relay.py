@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.connection import Connection, grant_of
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError, RefusedError, WaitTimeout
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
@@ -46,7 +46,7 @@ class Relay:
 
     def subscribe(self, connection: Connection) -> None:
         """Forward messages to a client from now on. Raises RefusedError if its key may not receive messages."""
-        if not self._server.grant_of(connection).may_pass_messages("receive"):
+        if not grant_of(connection).may_pass_messages("receive"):
             raise RefusedError(
                 "your key may not receive messages",
                 remedy="Ask the server's operator to grant messages=receive in the server's clients file.",
@@ -57,7 +57,7 @@ class Relay:
 
     def _on_grant_changed(self, fact: GrantChanged) -> None:
         connection = fact.connection.for_program
-        if fact.refusal is not None or not self._server.grant_of(connection).may_pass_messages("receive"):
+        if fact.refusal is not None or not grant_of(connection).may_pass_messages("receive"):
             self._unsubscribe(connection)
 
     def _forward(self, sender: Connection, message: bytes) -> None:

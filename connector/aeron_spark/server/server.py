@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aeron_spark.aeron.counters import read_errors
 from aeron_spark.aeron.driver import aeron_version
-from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.connection import Connection, grant_of
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.errors import REFUSALS, AeronSparkError, RefusedError, SetupError
 from aeron_spark.facts import Bus
@@ -119,7 +119,7 @@ class Server(Endpoint):
             self._backups: Final = Backups(lambda: self._housekeeper.opened, self._backup_files, self.events)
             self._disk_reserve: Final = DiskReserve(lambda: self._node.folders, lambda: self._live.value.disk_reserve)
             self._stream_service: Final = StreamService(
-                lambda: self.streams, self._runtime.bulk_links, self.grant_of, self._runtime.deadlines,
+                lambda: self.streams, self._runtime.bulk_links, self._runtime.deadlines,
                 self._live, self._disk_reserve.refusal, self._facts,
             )  # fmt: skip
             made.callback(self._stream_service.close)
@@ -162,7 +162,7 @@ class Server(Endpoint):
         return metrics
 
     def _operator_commands(self) -> dict[str, OperatorCommand]:
-        reporter = ConnectionReporter(self._runtime, self.grant_of, self._stream_service.streams_of)
+        reporter = ConnectionReporter(self._runtime, self._stream_service.streams_of)
         clients = ServerClients(self._messages, self._peers, self._bans, reporter)
         return {
             "status": self._state.status,
@@ -213,7 +213,7 @@ class Server(Endpoint):
 
     def grant_of(self, connection: Connection) -> Grant:
         """Return the grant of the client of a connection. Raises EndedError if it is closed."""
-        return self._messages.grant_of(connection)
+        return grant_of(connection)
 
     def reload(self) -> ClientsChange | None:
         """Read the clients file again now, and apply it to all clients; return the changes, or None without a file.

@@ -27,7 +27,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
 
-from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint_listeners import ConnectionChanged, Ending
 from aeron_spark.connection.links import Link, ServerPath
 from aeron_spark.connection.owner import PeerInfo
@@ -47,16 +46,14 @@ from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol import server_handshake as actions
 from aeron_spark.protocol.access import Candidate
 from aeron_spark.protocol.frames import PeerClose
-from aeron_spark.protocol.grants import Grant, KeyLimits
+from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.handshake_packets import Cookies
 from aeron_spark.protocol.handshake_payloads import ServerHello, schema_refusal, type_digests
 from aeron_spark.protocol.limits import Admission, Permit
 from aeron_spark.protocol.noise import Entropy
-from aeron_spark.protocol.rpc_messages import FIRST_SERVICE, Target
 from aeron_spark.protocol.server_handshake import SHUTTING_DOWN, ServerHandshake, ServerIdentity, State
 from aeron_spark.protocol.sources import Refusal, UdpSource, parse_source, refusal_of, undecided
 from aeron_spark.protocol.tickets import Offer, TicketStore
-from aeron_spark.protocol.transfers import Purpose
 from aeron_spark.protocol.transitions import assert_never
 from aeron_spark.server.clients import ClientAccess, Decision
 from aeron_spark.server.log_space import LogSpace, link_bytes
@@ -93,7 +90,6 @@ SESSION_ENDED: Final = Refusal("server-error", "The session ended during the han
 DRAIN_SECONDS: Final = 2.0  # longest wait until Aeron has taken the last packet of a handshake
 REOPEN_SECONDS: Final = 0.5  # between two attempts to open a transport after the loss of the media driver
 DRIVER_LOST_WAIT_S: Final = 0.01  # in a turn of the event loop after the loss of the driver, whose inbox does not wait
-NO_KEY_LIMITS: Final = KeyLimits()
 
 Listening = tuple[ServerTransport, dict[int, ServerAddress]]
 """A transport that listens, and its addresses by token."""
@@ -144,7 +140,7 @@ class ServerEndpoint:
         self._handshakes: Final[dict[int, PendingHandshake]] = {}  # by image
         self._paths: Final[dict[ServerPath, PendingHandshake]] = {}  # open ones; most senders of a flood have none
         self._unverified: Final[dict[Link, SessionLink]] = {}  # links that await their first frame
-        self._sessions: Final[dict[Connection, ServerSession]] = {}  # by the connection of the program
+        self._sessions: Final[dict[ConnectionRunner, ServerSession]] = {}
         self._closings: Final[dict[ServerSession, Closing]] = {}  # sessions whose unsent messages are sent
         self._refused: Final[Counter[str]] = Counter()  # handshakes by code
         self._is_closing = False
@@ -212,47 +208,14 @@ class ServerEndpoint:
             **{f"refused-{code}": number for code, number in dict(self._refused).items()},
         }
 
-    def grant_of(self, connection: Connection) -> Grant:
-        """Return the grant of the client of a program's connection. Raises EndedError if it is closed."""
-        return self._session_of(connection).grant
-
-    def set_grant(self, connection: ConnectionRunner, grant: Grant) -> None:
-        """Change the grant of a client. Raises EndedError for a closed connection."""
-        self._session_of(connection.for_program).grant = grant
-
-    def limits_of(self, connection: ConnectionRunner) -> KeyLimits:
-        """Return the limits of a client's key; none for a closed connection."""
-        session = self._sessions.get(connection.for_program)
-        return NO_KEY_LIMITS if session is None else session.grant.limits
-
-    def is_permitted(self, connection: ConnectionRunner, target: Target, method: str) -> bool:
-        """Whether the client of a connection may call this method; not if the connection is closed.
-
-        Grants apply to the program's objects. The server's own services check grants themselves.
-        """
-        session = self._sessions.get(connection.for_program)
-        is_service = isinstance(target, int) and target >= FIRST_SERVICE
-        return session is not None and (is_service or session.grant.may_call(f"{target}.{method}"))
-
-    def refusal(self, connection: ConnectionRunner, purpose: Purpose) -> RefusedError | None:
-        """Why the client of a connection may not send messages or files; None: it may."""
-        session = self._sessions.get(connection.for_program)
-        if session is None or purpose not in (Purpose.FILE, Purpose.MESSAGE):
-            return None  # a connection that has ended drops what arrives
-        is_file = purpose is Purpose.FILE
-        if session.grant.may_send_files() if is_file else session.grant.may_pass_messages("send"):
-            return None
-        return RefusedError(
-            f"your key may not send {'files' if is_file else 'messages'}",
-            remedy=f"Ask the server's operator to grant {'files' if is_file else 'messages'}=send in its clients file.",
-            reason="not-permitted",
-        )
-
     # For bulk links
 
     def image_of(self, connection: ConnectionRunner) -> int:
         """Return the number of the client's image. Raises EndedError, or TransportError while it is not connected."""
-        link = self._session_of(connection.for_program).link
+        session = self._sessions.get(connection)
+        if session is None:
+            raise EndedError(f"{connection.label} is closed", remedy="Connect again.")
+        link = session.link
         image = None if link is None or link.link is None else link.link.image
         if image is None:
             raise TransportError(f"{connection.label} is not connected", remedy="Try again after it has resumed.")
@@ -611,7 +574,7 @@ class ServerEndpoint:
         permit = self._admission.connect(client.source, now)
         if isinstance(permit, Refusal):
             return permit
-        session = ServerSession(permit, client.grant)
+        session = ServerSession(permit)
         opened = self._tickets.open(client.key, session, now, presented, client.grant.limits.connections)
         if isinstance(opened, Refusal):
             permit.release()
@@ -625,7 +588,8 @@ class ServerEndpoint:
             self._tickets.drop(session.ticket)
             permit.release()
             return undecided(error)
-        self._sessions[session.connection.for_program] = session
+        session.connection.grant = client.grant
+        self._sessions[session.connection] = session
         return SessionLink(session, client, ids, session.ticket)
 
     def _abandon(self, link: SessionLink, now: float) -> None:
@@ -682,9 +646,9 @@ class ServerEndpoint:
         """Let a verified link carry its session."""
         connection, self._has_deadline = session.connection, False
         self._release_link(session, now)
-        session.link, session.ticket, session.grant = link, link.ticket, link.client.grant
+        session.link, session.ticket = link, link.ticket
         session.state, session.detached_at = SessionState.CONNECTED, None
-        connection.peer = link.client.peer
+        connection.peer, connection.grant = link.client.peer, link.client.grant
         verified.prepare_open(connection.session.received)
         try:
             connection.attach(verified, received, now)
@@ -728,13 +692,13 @@ class ServerEndpoint:
 
     def interrupted(self, connection: ConnectionRunner, error: AeronSparkError, now: float, *, expired: bool) -> None:
         """Handle the loss of the verified link of a connection; ``expired``: it was silent for its expiry time."""
-        session = self._sessions.get(connection.for_program)
+        session = self._sessions.get(connection)
         if session is not None and session.link is not None:
             self._detach(session, now, notify=expired)
 
     def peer_closed(self, connection: ConnectionRunner, closed: PeerClose, now: float) -> None:
         """Handle the client's CLOSE."""
-        session = self._sessions.get(connection.for_program)
+        session = self._sessions.get(connection)
         if session is None:
             return
         if closed.keep_session and not session.is_new:
@@ -744,13 +708,13 @@ class ServerEndpoint:
 
     def session_failed(self, connection: ConnectionRunner, error: AeronSparkError, now: float) -> None:
         """End a connection whose session cannot continue."""
-        session = self._sessions.get(connection.for_program)
+        session = self._sessions.get(connection)
         if session is not None:
             self._end(session, error, now)
 
     def close_connection(self, connection: ConnectionRunner, keep_session: bool, now: float) -> None:
         """Close a session after its unsent messages were sent, or after the option ``closeTimeout``."""
-        session = self._sessions.get(connection.for_program)
+        session = self._sessions.get(connection)
         if session is None:
             return
         if session.link is None:
@@ -797,7 +761,7 @@ class ServerEndpoint:
     def _end(self, session: ServerSession, cause: Ending | AeronSparkError, now: float) -> None:
         """End a session permanently, and release its resources and those of its handshakes and links."""
         connection, session.state, self._has_deadline = session.connection, SessionState.ENDED, False
-        del self._sessions[connection.for_program]
+        del self._sessions[connection]
         self._closings.pop(session, None)
         self._tickets.drop(session.ticket)
         session.permit.release()
@@ -808,12 +772,6 @@ class ServerEndpoint:
         self._release_link(session, now)
         connection.end(cause.error_of(connection.label) if isinstance(cause, Ending) else cause)
         self._notify_disconnect(session, connection.close_error or cause)
-
-    def _session_of(self, connection: Connection) -> ServerSession:
-        session = self._sessions.get(connection)
-        if session is None:
-            raise EndedError(f"{connection.label} is closed", remedy="Connect again.")
-        return session
 
     # The transport
 

@@ -46,7 +46,6 @@ class ServerSession:
     """One session on the server. ``ticket`` is the last one that its client confirmed, or else the first one."""
 
     permit: Permit
-    grant: Grant
     ticket: bytes = field(default=b"", repr=False)
     connection: ConnectionRunner = field(init=False)  # made when the session was counted
     state: SessionState = SessionState.ACCEPTED

@@ -20,7 +20,6 @@ from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from aeron_spark.connection.bulk_links import BulkLinks
-from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.fair_pool import FairPool
 from aeron_spark.connection.loop import Deadlines
 from aeron_spark.connection.peer_calls import Deferred
@@ -128,13 +127,11 @@ class RunningCommits:
 class StreamService:
     """Serves the streams of ``store``, which the first request opens, on all connections of a server.
 
-    ``grant_of`` returns the present grant of a connection's client. ``deadlines`` ends the waits for
-    commits. ``refuse_write`` returns why nothing may be written now, or None.
+    ``deadlines`` ends the waits for commits. ``refuse_write`` returns why nothing may be written now, or None.
     """
 
     def __init__(
-        self, store: Callable[[], StreamStore], bulk_links: BulkLinks, grant_of: Callable[[Connection], Grant],
-        deadlines: Deadlines, options: LiveOptions,
+        self, store: Callable[[], StreamStore], bulk_links: BulkLinks, deadlines: Deadlines, options: LiveOptions,
         refuse_write: Callable[[], RefusedError | None] = lambda: None,
         facts: Bus | None = None,
     ) -> None:  # fmt: skip
@@ -144,7 +141,6 @@ class StreamService:
         self.refuse_write = refuse_write
         self.options = options
         self.bulk_links = bulk_links
-        self.grant_of = grant_of
         self.deadlines = deadlines
         self.pool = FairPool(TRANSFER_THREADS, lambda: TRANSFER_THREADS_PER_KEY, "aeron-spark-transfer")
         """The threads of transfers. The event loop calls its ``tick``."""
@@ -293,7 +289,7 @@ class OperationService:
 
     @property
     def _grant(self) -> Grant:
-        return self.shared.grant_of(self.connection.for_program)
+        return self.connection.grant
 
     @cached_property
     def owner(self) -> str:

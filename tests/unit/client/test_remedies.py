@@ -145,15 +145,21 @@ def test_a_failed_call_has_the_same_name_in_its_error_and_in_the_peers_log(
     assert {int(one.partition("-")[0], 16) for one in seen} == {client.connection.id & 0xFFFFFFFF}
 
 
+class WithoutGrant(OperationService):
+    """The requests of a key without a grant."""
+
+    _grant = Grant()  # type: ignore[assignment]
+
+
 class RefusingStreams:
     """The stream service for keys without a grant."""
 
     def serve(self, connection: ConnectionRunner) -> None:
         service: Any = SimpleNamespace(
-            store=lambda: SimpleNamespace(names=()), grant_of=lambda _: Grant(), facts=Bus(),
+            store=lambda: SimpleNamespace(names=()), facts=Bus(),
             check_write=lambda: None, deadlines=None,
         )  # fmt: skip
-        connection.add_service(OperationService(service, connection), stream_requests.SERVICE)
+        connection.add_service(WithoutGrant(service, connection), stream_requests.SERVICE)
 
 
 def test_the_error_of_a_stream_request_has_the_name_of_its_call_in_the_servers_log(world: World) -> None:

@@ -33,7 +33,7 @@ class Operated:
         self.server: MessageServer = world.server(
             server_options(measures_round_trip=True), store=self.store, bans=self.bans
         )
-        reporter = ConnectionReporter(self.server.runtime, self.server.grant_of, lambda connection: ["orders"])
+        reporter = ConnectionReporter(self.server.runtime, lambda connection: ["orders"])
         clients = ServerClients(self.server, self.store, self.bans, reporter)
         self.commands = ConnectionCommands(clients).commands | BanCommands(clients).commands
 

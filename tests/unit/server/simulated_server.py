@@ -23,7 +23,7 @@ from aeron_spark.protocol.access import Candidate
 from aeron_spark.protocol.client_handshake import ClientHandshake
 from aeron_spark.protocol.frame_cipher import FrameEncryptor
 from aeron_spark.protocol.frames import RecordKind, encode
-from aeron_spark.protocol.grants import EVERYTHING
+from aeron_spark.protocol.grants import EVERYTHING, Grant
 from aeron_spark.protocol.handshake_payloads import ClientDone, DoneAck
 from aeron_spark.protocol.keypair import KeyPair
 from aeron_spark.protocol.message_types import Types
@@ -99,7 +99,7 @@ class FakeConnection:
         self.peer = peer
         self.id = number
         self.label = f"connection {number:08x}"
-        self.for_program = self
+        self.grant: Grant | None = None  # set before a frame is received
         self.close_error: AeronSparkError | None = None
         self.session = SimpleNamespace(received=server.received)
         self.sender = self
@@ -113,6 +113,7 @@ class FakeConnection:
         assert self.attached is None
         assert self.ended is None
         assert self.server.links[link] is self
+        assert self.grant is not None
         self.server.note("attach")
         if self.server.attach_fails:
             raise SessionLost("the two ends differ")

@@ -18,7 +18,7 @@ from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.errors import AeronSparkError, ConnectError, RefusedError, UsageError
 from aeron_spark.options import LiveOptions, ServerOptions
-from aeron_spark.protocol.grants import EVERYTHING
+from aeron_spark.protocol.grants import EVERYTHING, Grant
 from aeron_spark.server import stream_operations
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.stream_operations import MAX_WAIT_S, OperationService, StreamService
@@ -70,6 +70,7 @@ class Connection:
     """A stand-in for a connection."""
 
     peer: PeerInfo
+    grant: Grant = EVERYTHING
     for_program: object = None
 
 
@@ -82,9 +83,7 @@ class Requests:
         self.deadlines = Deadlines(lambda: None, self.clock)
         store: Any = Store(self.stream)
         links: Any = None
-        self.service = StreamService(
-            lambda: store, links, lambda _: EVERYTHING, self.deadlines, LiveOptions(ServerOptions())
-        )
+        self.service = StreamService(lambda: store, links, self.deadlines, LiveOptions(ServerOptions()))
         self.handler = self.connected(b"k")
 
     def connected(self, key: bytes) -> OperationService:
@@ -191,9 +190,7 @@ class Served:
         few = server_options(**settings, workers=WORKERS)
         self.server: MessageServer = world.server(few, start=False)
         self.deadlines = self.server.runtime.deadlines
-        self._service = StreamService(
-            lambda: store, self.server.runtime.bulk_links, self.server.grant_of, self.deadlines, LiveOptions(few)
-        )
+        self._service = StreamService(lambda: store, self.server.runtime.bulk_links, self.deadlines, LiveOptions(few))
         self.server.add_service(self._service)
         self.server.start([ADDRESS])
         self.client: Client = world.client(quick_client(**settings))

@@ -76,9 +76,7 @@ class Server:
         self.clock = Clock()
         self.deadlines = Deadlines(lambda: None, self.clock)
         links: Any = self
-        self.service = StreamService(
-            lambda: self, links, lambda _: self.grant, self.deadlines, LiveOptions(ServerOptions())
-        )  # type: ignore[arg-type, return-value]
+        self.service = StreamService(lambda: self, links, self.deadlines, LiveOptions(ServerOptions()))  # type: ignore[arg-type, return-value]
 
     def __contains__(self, name: str) -> bool:
         return name == NAME
@@ -116,9 +114,14 @@ class Client:
 
     def __init__(self, server: Server, key: int) -> None:
         self.peer = PeerInfo(bytes([key]) * 32)
+        self._server = server
         self.links: dict[int, Link] = {}
         connection: Any = self
         self.handler = OperationService(server.service, connection)
+
+    @property
+    def grant(self) -> Grant:
+        return self._server.grant
 
     def read(self, link: int, request: int = 1, takes: int = 0) -> Link:
         found = self.links.setdefault(link, Link(link, takes))

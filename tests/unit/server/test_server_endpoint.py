@@ -16,7 +16,7 @@ from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.errors import EndedError, OptionError, RefusedError, Retry, SessionLost, TransportError
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
-from aeron_spark.protocol.grants import EVERYTHING, UNKNOWN_KEY, Grant
+from aeron_spark.protocol.grants import UNKNOWN_KEY, Grant
 from aeron_spark.protocol.handshake_packets import RefusalHint, RetryHint, decode_hint
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.protocol.liveness import Times
@@ -168,7 +168,7 @@ def test_the_calls_of_an_accepted_handshake_in_their_order() -> None:
     assert client.send_first_frame(received=3) == ["attach", "connect"]
     assert connection.attached_with == 3
     assert server.endpoint.connections == [connection]
-    assert server.endpoint.grant_of(connection) == Grant(comment="desk")  # type: ignore[arg-type]
+    assert connection.grant == Grant(comment="desk")
     server.end()
 
 
@@ -178,7 +178,7 @@ def test_a_client_that_closes_its_connection_ends_its_session() -> None:
     assert server.causes == [None, Ending.CLOSED_BY_CLIENT]
     assert server.peer_closes(connection, keep_session=False) == []
     with pytest.raises(EndedError, match="is closed"):
-        server.endpoint.grant_of(connection)  # type: ignore[arg-type]
+        server.endpoint.image_of(connection)  # type: ignore[arg-type]
     server.end()
 
 
@@ -642,16 +642,4 @@ def test_an_event_about_an_ended_object_changes_nothing() -> None:
     assert server.peer_closes(connection, keep_session=True) == []
     assert server.close_connection(connection, keep_session=False) == []
     assert endpoint.deadline() is None
-    server.end()
-
-
-def test_a_grant_decides_what_a_client_may_do() -> None:
-    server, client = deciding()
-    server.decide(EVERYTHING)
-    server.open_publications()
-    client.receive_all()
-    client.send_first_frame()
-    (connection,) = server.connections
-    server.endpoint.set_grant(connection, Grant(comment="nothing"))  # type: ignore[arg-type]
-    assert server.endpoint.grant_of(connection) == Grant(comment="nothing")  # type: ignore[arg-type]
     server.end()

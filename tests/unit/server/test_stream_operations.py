@@ -142,18 +142,14 @@ class Store:
 class Service:
     """A stand-in for the stream service."""
 
-    def __init__(self, grant: Grant) -> None:
+    def __init__(self) -> None:
         self.options = LiveOptions(ServerOptions())
         self.refusal: RefusedError | None = None
         self.is_draining = False
         self.facts = Bus()
         self.deadlines = Deadlines(lambda: None)
         self.commits = RunningCommits(self.deadlines)
-        self._grant = grant
         self._store = Store()
-
-    def grant_of(self, connection: object) -> Grant:
-        return self._grant
 
     def store(self) -> Any:
         return self._store
@@ -174,9 +170,12 @@ class Connection:
     peer = PeerInfo(b"k" * 32)
     for_program = None
 
+    def __init__(self, grant: Grant) -> None:
+        self.grant = grant
+
 
 def handler(grant: Grant) -> OperationService:
-    return OperationService(Service(grant), Connection())  # type: ignore[arg-type]
+    return OperationService(Service(), Connection(grant))  # type: ignore[arg-type]
 
 
 def granted_to(name: str, *actions: Any) -> Grant:
@@ -224,9 +223,9 @@ def test_a_request_is_executed_for_a_key_with_all_grants(request_: Any) -> None:
 
 @pytest.mark.parametrize("request_", [request for request, _ in REQUESTS], ids=name_of)
 def test_requests_that_need_disk_space_are_refused_while_a_disk_is_nearly_full(request_: Any) -> None:
-    full = Service(EVERYTHING)
+    full = Service()
     full.refusal = RefusedError("the disk is nearly full", reason="disk-full")
-    service = OperationService(full, Connection())  # type: ignore[arg-type]
+    service = OperationService(full, Connection(EVERYTHING))  # type: ignore[arg-type]
     if isinstance(request_, CreateStream | BeginTransaction | OpenStage | CommitTransaction):
         with pytest.raises(RefusedError, match="the disk is nearly full"):
             service.execute(request_)
@@ -237,9 +236,9 @@ def test_requests_that_need_disk_space_are_refused_while_a_disk_is_nearly_full(r
 @pytest.mark.parametrize("request_", [request for request, _ in REQUESTS], ids=name_of)
 def test_a_draining_server_refuses_requests_that_begin_a_transaction_or_a_stage(request_: Any) -> None:
     """The commits that run are in ``RunningCommits``, which refuses further ones."""
-    draining = Service(EVERYTHING)
+    draining = Service()
     draining.is_draining = True
-    service = OperationService(draining, Connection())  # type: ignore[arg-type]
+    service = OperationService(draining, Connection(EVERYTHING))  # type: ignore[arg-type]
     if isinstance(request_, BeginTransaction | OpenStage | CommitEmptyTransaction):
         with pytest.raises(RefusedError) as refused:
             service.execute(request_)

@@ -51,7 +51,6 @@ def connected(world: World, key: bytes, grant: Grant) -> OperationService:
     session.peer = PeerInfo(key * 32)
     session.grant = grant
     assert world.server is not None
-    world.server.service.grant_of = lambda connection: connection.grant  # type: ignore[attr-defined]
     world.server.service.serve(session)
     handler: OperationService = session.service
     return handler

@@ -130,6 +130,7 @@ class Session:
     def __init__(self, world: World) -> None:
         self.world = world
         self.peer = PeerInfo(bytes(32))
+        self.grant = EVERYTHING
         self.for_program = self
         self.label = "the connection of the test"
         self.bulk_links: dict[int, MemoryBulkLink] = {}
@@ -188,9 +189,7 @@ class ServerProcess:
         )
         self.deadlines = Deadlines(lambda: None, world.time)
         links: Any = MemoryBulkLinks()
-        self.service = StreamService(
-            lambda: self.store, links, lambda _: EVERYTHING, self.deadlines, LiveOptions(ServerOptions())
-        )
+        self.service = StreamService(lambda: self.store, links, self.deadlines, LiveOptions(ServerOptions()))
         self.service.close()
         self.service.pool = Jobs()  # type: ignore[assignment]
         self.delayed: list[
