@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, Final
@@ -22,7 +23,7 @@ from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.protocol.sources import Refusal, parse_source
-from aeron_spark.server.server_endpoint import DRAIN_SECONDS
+from aeron_spark.server.server_endpoint import DRAIN_SECONDS, REOPEN_SECONDS
 from aeron_spark.server.server_facts import HandshakeEnded
 from aeron_spark.transport.api import (
     ChannelPair,
@@ -36,6 +37,7 @@ from tests.invariants import check_invariants
 from tests.option_groups import options_of
 from tests.unit.protocol.handshakes import NOW
 from tests.unit.server.simulated_server import (
+    ADDRESS,
     TOKEN,
     FakeConnection,
     FakePublication,
@@ -591,6 +593,52 @@ def test_a_lost_driver_closes_paths_and_links_and_keeps_sessions() -> None:
     client.image = 0
     assert client.connect() is connection
     server.end()
+
+
+def test_a_transport_is_opened_again_at_intervals_and_each_error_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = SimulatedServer()
+    attempts: list[Future[object]] = []
+
+    def submit(*_: object) -> Future[object]:
+        attempts.append(Future())
+        return attempts[-1]
+
+    monkeypatch.setattr(server, "submit", submit)
+    server.feed(lost_driver())
+    begin, server.reported = server.now, []
+    for number in range(2):
+        server.now = begin + number * REOPEN_SECONDS
+        assert server.work() == []
+        assert len(attempts) == number + 1
+        attempts[-1].set_exception(TransportError("no driver"))
+        assert server.work() == ([] if number else ["report"])
+        server.now += REOPEN_SECONDS * 0.9
+        assert server.work() == []
+        assert len(attempts) == number + 1
+    assert not server.endpoint.has_driver
+    server.now = begin + 2 * REOPEN_SECONDS
+    server.work()
+    attempts[-1].set_result((server, {TOKEN: ADDRESS}))
+    assert server.work() == ["driver back"]
+    assert server.endpoint.has_driver
+    server.end()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_transport_that_is_opened_after_the_end_is_closed(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, closed = SimulatedServer(), []
+    opening: Future[object] = Future()
+    monkeypatch.setattr(server, "submit", lambda *_: opening)
+    server.feed(lost_driver())
+    server.work()
+    server.endpoint.close()
+    if fails:
+        opening.set_exception(TransportError("no driver"))
+    else:
+        opening.set_result((SimpleNamespace(close=lambda: closed.append(1)), {}))
+    assert closed == ([] if fails else [1])
 
 
 def test_a_server_that_shuts_down_refuses_handshakes_and_ends_sessions_without_a_link() -> None:
