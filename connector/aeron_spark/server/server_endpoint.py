@@ -439,12 +439,12 @@ class ServerEndpoint:
     def _decide(self, pending: PendingHandshake, client: actions.Authenticate) -> None:
         """Let another thread decide on a client; ``work`` takes the decision."""
 
-        def decided(decision: Decision) -> None:
+        def take(decision: Decision) -> None:
             pending.decision = decision
-            self.inbox.wake()
 
         address = pending.source.address if isinstance(pending.source, UdpSource) else None
-        self.access.decide_soon(Candidate(address, client.done.tag, client.client_key), decided)
+        candidate = Candidate(address, client.done.tag, client.client_key)
+        self.access.decide_soon(candidate, lambda decision: self._runtime.run_on_loop(lambda: take(decision)))
 
     def _decided(self, pending: PendingHandshake, decision: Decision, now: float) -> None:
         if pending.handshake.state is not State.AUTHENTICATING:

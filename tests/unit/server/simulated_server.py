@@ -178,7 +178,7 @@ class SimulatedServer:
         self.facts.on(HandshakeEnded, self._handshake_ended)
         self.facts.on(DriverBack, lambda _: self.note("driver back"))
         self.inbox = self
-        self.is_woken = False
+        self.jobs: list[Callable[[], object]] = []  # for the event loop
         self.log_space_of: list[tuple[int, int]] = []  # what the endpoint has counted: opening links, and the key's own
         self.log_space_refusal: RefusedError | None = None
         self.bulk_links = SimpleNamespace(opening=0, counts=Counter)
@@ -224,9 +224,10 @@ class SimulatedServer:
     def decide(self, decision: Decision = EVERYTHING, index: int = 0) -> Calls:
         """Decide on one of the candidates."""
         _, answer = self.candidates.pop(index)
-        self.is_woken = False
-        answer(decision)
-        assert self.is_woken  # the event loop takes the decision in its next turn
+        answer(decision)  # on another thread: the event loop gets it before its next turn
+        (take,) = self.jobs
+        self.jobs.clear()
+        take()
         return self.work()
 
     def open_publications(self) -> Calls:
@@ -300,6 +301,9 @@ class SimulatedServer:
                     ] += 1
                 self.note(change.notice)
 
+    def run_on_loop(self, job: Callable[[], object]) -> None:
+        self.jobs.append(job)
+
     def report(self, connection: object, error: BaseException) -> None:
         self.reported.append(error)
         self.note("report")
@@ -336,9 +340,6 @@ class SimulatedServer:
 
     def ready(self, token: int) -> bool:
         return True
-
-    def wake(self) -> None:
-        self.is_woken = True
 
     def close_subscription(self, token: int) -> None:
         pass
