@@ -159,4 +159,4 @@ def shared(worker_node: node.NodeHandle) -> Iterator[Path]:
     """
     yield Path(worker_node.aeron_dir)
     shutil.rmtree(f"{worker_node.archive_dir}.streams", ignore_errors=True)
-    shutil.rmtree(Path(worker_node.archive_dir) / archive_mark.FOLDER, ignore_errors=True)
+    shutil.rmtree(Path(worker_node.archive_dir) / archive_mark.MARKS_FOLDER, ignore_errors=True)

@@ -15,7 +15,7 @@ from typing import Final
 from aeron_spark.aeron.recording import Recording, recording_of
 from aeron_spark.errors import DataLossError
 
-FILE_NAME: Final = "archive.catalog"
+CATALOG_FILE: Final = "archive.catalog"
 CATALOG_HEADER: Final = struct.Struct(
     "<i"  # version, its major number in bits 16 to 23
     "i"  # length of this header

@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from aeron_spark.aeron import archive_catalog as catalog
+from aeron_spark.aeron import archive_catalog
 from aeron_spark.aeron.recording import Recording
 from aeron_spark.backup import manifest
 from aeron_spark.backup.manifest import FileEntry, Manifest, PartitionEntry, StreamEntry
@@ -129,7 +129,7 @@ def sync_tree(folder: Path) -> None:
         sync_folder(Path(path))
 
 
-FILE_NAME: Final = "backup.json"
+LAST_BACKUP_FILE: Final = "backup.json"
 
 
 class LastBackup(msgspec.Struct, frozen=True):
@@ -147,14 +147,14 @@ _DECODER: Final = msgspec.json.Decoder(LastBackup)
 def read_last_backup(store: Path) -> LastBackup | None:
     """Return the last backup of the store; None if there was none, or if the file is damaged."""
     try:
-        return _DECODER.decode((store / FILE_NAME).read_bytes())
+        return _DECODER.decode((store / LAST_BACKUP_FILE).read_bytes())
     except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
 
 def write_last_backup(store: Path, last: LastBackup) -> None:
     """Replace the file. Raises OSError."""
-    replace_file(store / FILE_NAME, msgspec.json.encode(last))
+    replace_file(store / LAST_BACKUP_FILE, msgspec.json.encode(last))
 
 
 LOCK: Final = ".lock"  # in the partial folder: the process that writes it is alive
@@ -235,7 +235,7 @@ def _read_base(folder: Path) -> Base | None:
 
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a backup. Raises DataLossError, DataFormatError; OptionError if the folder has none."""
-    path = folder / manifest.FILE_NAME
+    path = folder / manifest.MANIFEST_FILE
     try:
         data = read_regular(path, manifest.MAX_BYTES)
     except OSError as error:
@@ -263,7 +263,7 @@ def write_backup(
         copy.copy_segments()
         copy.copy_configuration()
         made = copy.manifest()
-        replace_file(draft / manifest.FILE_NAME, manifest.encode_manifest(made))
+        replace_file(draft / manifest.MANIFEST_FILE, manifest.encode_manifest(made))
         sync_tree(draft)
     return BackupOutcome(made, copy.linked_bytes)
 
@@ -332,7 +332,7 @@ class _Copy:
             folder = draft / manifest.STREAMS / name
             folder.mkdir(mode=0o700)
             definition.write_definition(folder, cut.definition)
-            target = folder / journal.FILE_NAME
+            target = folder / journal.JOURNAL_FILE
             with _open_journal(source.streams_dir, cut) as descriptor:
                 copy_file(descriptor, target, cut.journal_bytes, progress=self._progress)
             payloads, _ = journal.read_entries(target.read_bytes(), target)
@@ -347,7 +347,7 @@ class _Copy:
                 mark = ArchiveMark(str(draft / manifest.ARCHIVE), cut.definition)
                 mark.confirm(ledger.epoch, ledger.transactions)
                 self._add_written(mark.path)
-            self._add_written(folder / definition.FILE_NAME)
+            self._add_written(folder / definition.DEFINITION_FILE)
             self._add_written(target)
         for path in source.store_files:
             with suppress(FileNotFoundError):
@@ -356,8 +356,8 @@ class _Copy:
 
     def copy_catalog(self) -> None:
         """Write a catalog that has the recordings of the streams, stopped at the ends of the cut."""
-        path = self._source.archive_dir / catalog.FILE_NAME
-        found = catalog.parse_catalog(path.read_bytes(), str(path))
+        path = self._source.archive_dir / archive_catalog.CATALOG_FILE
+        found = archive_catalog.parse_catalog(path.read_bytes(), str(path))
         ranges = {}
         for cut in self._source.cuts:
             for index, one in enumerate(cut.partitions):
@@ -371,8 +371,8 @@ class _Copy:
                 base = _segment_base(one, entry.recording, one.start)
                 self._bases[one.recording_id] = base
                 ranges[one.recording_id] = max(entry.recording.start_position, base), one.end
-        data = catalog.encode_catalog(found, ranges, self._source.time_ns // 1_000_000)
-        target = self._draft / manifest.ARCHIVE / catalog.FILE_NAME
+        data = archive_catalog.encode_catalog(found, ranges, self._source.time_ns // 1_000_000)
+        target = self._draft / manifest.ARCHIVE / archive_catalog.CATALOG_FILE
         replace_file(target, data)
         self._add_written(target)
 
@@ -463,7 +463,7 @@ def _open_journal(streams_dir: Path, cut: StreamCut) -> Iterator[int]:
     others = (path for path in streams_dir.iterdir() if path.is_dir() and path != by_name)
     for folder in (by_name, *others):
         try:
-            descriptor = os.open(folder / journal.FILE_NAME, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(folder / journal.JOURNAL_FILE, os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
             continue
         try:

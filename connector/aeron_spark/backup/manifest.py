@@ -19,19 +19,17 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from aeron_spark.aeron.archive_catalog import FILE_NAME as CATALOG
+from aeron_spark.aeron.archive_catalog import CATALOG_FILE
 from aeron_spark.errors import DataFormatError, DataLossError, OptionError
 from aeron_spark.log.epochs import parse_epoch
-from aeron_spark.streams.archive_mark import FOLDER as MARKS
-from aeron_spark.streams.definition import FILE_NAME as DEFINITION
-from aeron_spark.streams.definition import MAX_SEGMENT_BYTES, NAME, check_name
-from aeron_spark.streams.journal import FILE_NAME as JOURNAL
-from aeron_spark.streams.journal import MAX_FILE_BYTES
+from aeron_spark.streams.archive_mark import MARKS_FOLDER
+from aeron_spark.streams.definition import DEFINITION_FILE, MAX_SEGMENT_BYTES, NAME, check_name
+from aeron_spark.streams.journal import JOURNAL_FILE, MAX_FILE_BYTES
 from aeron_spark.streams.journal_records import Count, Position, Time
 from aeron_spark.streams.store import LOCK
 from aeron_spark.texts import escape_text, quote_text
 
-FILE_NAME: Final = "manifest.json"
+MANIFEST_FILE: Final = "manifest.json"
 VERSION: Final = 1
 MAX_BYTES: Final = 1 << 28  # of the manifest: a million files
 MAX_NUMBER: Final = 2**63 - 1
@@ -46,9 +44,9 @@ CONFIGURATION_FILES: Final = {
 """The files of the folder ``configuration``, by the name of their paths in the server's response."""
 STORE_FILES: Final = ("bans.json",)  # in the folder ``streams``
 _PATH: Final = re.compile(
-    rf"{STREAMS}/(?:(?P<stream>{NAME.pattern})/(?:{re.escape(DEFINITION)}|{JOURNAL})"
+    rf"{STREAMS}/(?:(?P<stream>{NAME.pattern})/(?:{re.escape(DEFINITION_FILE)}|{JOURNAL_FILE})"
     rf"|{'|'.join(map(re.escape, STORE_FILES))})"
-    rf"|{ARCHIVE}/(?:{re.escape(CATALOG)}|{MARKS}/{NAME.pattern}-[0-9a-f]{{1,16}}\.json"
+    rf"|{ARCHIVE}/(?:{re.escape(CATALOG_FILE)}|{MARKS_FOLDER}/{NAME.pattern}-[0-9a-f]{{1,16}}\.json"
     r"|(?P<recording>[0-9]{1,19})-[0-9]{1,19}\.rec)"
     rf"|{CONFIGURATION}/(?:{'|'.join(map(re.escape, CONFIGURATION_FILES.values()))})",
     re.ASCII,

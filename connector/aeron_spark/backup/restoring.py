@@ -22,7 +22,7 @@ from itertools import islice, permutations
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from aeron_spark.aeron import archive_catalog as catalog
+from aeron_spark.aeron import archive_catalog
 from aeron_spark.backup import manifest
 from aeron_spark.backup.copying import copy_file, hash_file, ignore_progress, read_manifest, sync_tree
 from aeron_spark.backup.manifest import FileEntry, Manifest
@@ -136,7 +136,7 @@ class _Restore:
             definition = read_definition(stream_folder)
             if (definition.name, definition.partitions) != (stream.name, len(stream.partitions)):
                 raise _damage_error(stream_folder, "its definition is not that of the stream in the manifest")
-            opened, payloads = journal.Journal.open(stream_folder / journal.FILE_NAME)
+            opened, payloads = journal.Journal.open(stream_folder / journal.JOURNAL_FILE)
             try:
                 ledger = Ledger.replay(definition.partitions, map(decode_record, payloads))
                 epoch = ledger.prepare_epoch(now_ns, random(RANDOM_BITS), self._manifest.time_ns)
@@ -153,7 +153,7 @@ class _Restore:
         for draft in self.drafts.values():
             sync_tree(draft)
         for draft in (self.drafts[manifest.ARCHIVE], self.drafts[manifest.STREAMS]):
-            for path in sorted(draft.iterdir(), key=lambda path: path.name == catalog.FILE_NAME):
+            for path in sorted(draft.iterdir(), key=lambda path: path.name == archive_catalog.CATALOG_FILE):
                 path.rename(draft.parent / path.name)
             sync_folder(draft.parent)
         for draft in (self.drafts[manifest.ARCHIVE], self.drafts[manifest.STREAMS]):
@@ -163,7 +163,7 @@ class _Restore:
 
 def _unlisted_files(folder: Path, found: Manifest) -> Iterator[Path]:
     """Yield the files and links in a backup that its manifest does not list."""
-    listed = {manifest.FILE_NAME, *(file.path for file in found.files)}
+    listed = {manifest.MANIFEST_FILE, *(file.path for file in found.files)}
     for parent, folders, files in os.walk(folder):  # which follows no link
         for name in [*files, *(one for one in folders if os.path.islink(os.path.join(parent, one)))]:
             path = Path(parent, name)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.aeron import archive_catalog as catalog
+from aeron_spark.aeron import archive_catalog
 from aeron_spark.aeron.archive_catalog import Catalog, CatalogEntry
 from aeron_spark.aeron.recording import Recording
 from aeron_spark.backup.copying import ignore_progress
@@ -60,14 +60,14 @@ def verify_store(
 ) -> Iterator[StoreFinding]:
     """Yield the findings, and count in ``checked``. With ``is_quick``, the frames of the segments are not read."""
     found: Catalog | None = None
-    path = archive_dir / catalog.FILE_NAME
+    path = archive_dir / archive_catalog.CATALOG_FILE
     names = sorted(one.name for one in streams_dir.iterdir() if one.is_dir() and not one.name.startswith("."))
     if (streams_dir / RESTORING).exists():
         what = f"a restore into {streams_dir} did not finish"
         remedy = "Empty this folder and the archive's folder, and restore again"
         yield StoreFinding(DAMAGE, "", what, "Readers lose all rows", remedy)
     try:
-        found = catalog.parse_catalog(read_regular(path, MAX_CATALOG_BYTES), str(path))
+        found = archive_catalog.parse_catalog(read_regular(path, MAX_CATALOG_BYTES), str(path))
     except OSError as error:
         if names:
             yield StoreFinding(DAMAGE, "", f"{path} cannot be read: {error.strerror}", "Readers lose all rows", RESTORE)
@@ -94,7 +94,7 @@ def verify_store(
 
 def _missing_streams(archive_dir: Path, known: set[Path], names: set[str]) -> Iterator[StoreFinding]:
     """Yield a finding for each mark in the archive's folder whose stream is not in the store."""
-    for path in sorted((archive_dir / archive_mark.FOLDER).glob("*.json")):
+    for path in sorted((archive_dir / archive_mark.MARKS_FOLDER).glob("*.json")):
         name = path.stem.rpartition("-")[0]
         if path not in known and name not in names:
             yield stream_damage(name, f"{path} is the mark of a stream that the store does not have")
@@ -129,7 +129,7 @@ class _StateCheck:
         yield from self._check_stages(definition)
 
     def _check_journal(self, definition: Definition, mark: ArchiveMark) -> Iterator[StoreFinding]:
-        path = self._folder / journal.FILE_NAME
+        path = self._folder / journal.JOURNAL_FILE
         try:
             data = read_regular(path, journal.MAX_FILE_BYTES)
             payloads, end = journal.read_entries(data, path)

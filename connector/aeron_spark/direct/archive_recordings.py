@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from aeron_spark import node
-from aeron_spark.aeron.archive_catalog import FILE_NAME, parse_catalog
+from aeron_spark.aeron.archive_catalog import CATALOG_FILE, parse_catalog
 from aeron_spark.aeron.boundary import UnwalkableFilesError, Walked, WalkRange, WantedBoundary, find_end, walk_files
 from aeron_spark.aeron.counters import read_recorded_positions
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
@@ -359,7 +359,7 @@ class FileRecordings:
         raise CannotAnswerError(f"{reason}, {ATTEMPTS} times")
 
     def _snapshot(self, is_wanted: Callable[[int, int], bool], run: Hashable) -> list[CataloguedRecording]:
-        path = self._folder / FILE_NAME
+        path = self._folder / CATALOG_FILE
         data = self._read(path)
         try:
             catalog = parse_catalog(data, str(path), is_wanted)

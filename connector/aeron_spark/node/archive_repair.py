@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Final
 
 from aeron_spark.aeron.archive_catalog import (
+    CATALOG_FILE,
     CATALOG_HEADER,
     CATALOG_HEADER_LENGTH,
     CATALOG_MAJOR_VERSION,
     CHECKSUM_OFFSET,
     ENTRY_HEADER,
     ENTRY_HEADER_LENGTH,
-    FILE_NAME,
     STOP_POSITION_OFFSET,
     STOP_TIMESTAMP_OFFSET,
     VALID,
@@ -74,7 +74,7 @@ def repair_recordings(archive_dir: Path, checksum: Callable[[bytes], int]) -> li
     ``checksum`` computes the archive's checksum of a frame's body with its alignment, as a signed 32-bit number. Does
     nothing if the archive may still be alive or its catalog has another version: Aeron reports these itself.
     """
-    path = archive_dir / FILE_NAME
+    path = archive_dir / CATALOG_FILE
     age = archive_mark_age(archive_dir)
     if not path.exists() or path.stat().st_size < CATALOG_HEADER_LENGTH or (age is not None and age < DRIVER_TIMEOUT_S):
         return []

@@ -27,7 +27,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from aeron_spark.aeron import driver as aeron
+from aeron_spark.aeron import driver
 from aeron_spark.errors import AeronSparkError, SetupError, TransportError
 from aeron_spark.files import replace_file
 from aeron_spark.node import lifecycle, locks, paths, settings, state_files
@@ -88,7 +88,7 @@ class NodeProcess:
         self._alive = locks.FileLock(node.alive_lock)
         self._users = locks.FileLock(node.users_lock)
         self._archive_lock: locks.FileLock | None = None
-        self._driver: aeron.EmbeddedDriver | None = None
+        self._driver: driver.EmbeddedDriver | None = None
         self._archive_id = 0
         self._last_used = 0.0
 
@@ -120,10 +120,10 @@ class NodeProcess:
             self._archive_lock = paths.lock_archive(self._node.archive_dir)
             self._archive_id = archive_id(self._node.archive_dir)
         self._write_stage("starting the Java virtual machine")
-        aeron.start_driver_jvm(dict(self._settings.properties))
+        driver.start_driver_jvm(dict(self._settings.properties))
         if self._settings.archive:
             self._write_stage("repairing recordings")
-            for repaired in repair_recordings(self._node.archive_dir, aeron.crc32c):
+            for repaired in repair_recordings(self._node.archive_dir, driver.crc32c):
                 write_line(str(repaired))
         self._write_stage("starting the media driver" + (" and the archive" if self._settings.archive else ""))
         self._driver = self._launch()
@@ -131,9 +131,9 @@ class NodeProcess:
     def _write_stage(self, stage: str) -> None:
         lifecycle.write_stage(self._node.progress, stage)
 
-    def _launch(self) -> aeron.EmbeddedDriver:
+    def _launch(self) -> driver.EmbeddedDriver:
         receive_buffer = settings.granted_buffer(socket.SO_RCVBUF, RECEIVE_BUFFER)
-        return aeron.EmbeddedDriver(
+        return driver.EmbeddedDriver(
             driver_context(self._settings, str(self._node.aeron_dir), receive_buffer),
             archive_context(self._settings, str(self._node.archive_dir), self._archive_id),
         )
@@ -210,7 +210,7 @@ class NodeProcess:
             aeron_dir=str(self._node.aeron_dir),
             archive_dir=str(self._node.archive_dir) if self._settings.archive else "",
             archive_id=self._archive_id,
-            aeron_version=aeron.aeron_version(),
+            aeron_version=driver.aeron_version(),
             package_version=package_version(),
             settings=self._settings,
             warning=self._warning,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.aeron.archive_catalog import FILE_NAME as CATALOG
+from aeron_spark.aeron.archive_catalog import CATALOG_FILE
 from aeron_spark.aeron.counters import CNC_FILE
 from aeron_spark.errors import InUseError, OptionError, SetupError
 from aeron_spark.node import locks
@@ -394,7 +394,7 @@ def check_archive_space(archive_dir: Path, settings: NodeSettings) -> str:
     An archive with recordings starts with less: its recordings can be read, purged and deleted, which frees space.
     """
     shortage = describe_shortage(archive_dir, required_archive_bytes(settings))
-    if shortage and (archive_dir / CATALOG).exists():
+    if shortage and (archive_dir / CATALOG_FILE).exists():
         return (
             f"the archive's directory {shortage}: recordings can be read, purged and deleted, and the archive may "
             "refuse new ones. Free some space on this disk."

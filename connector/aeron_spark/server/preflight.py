@@ -28,7 +28,7 @@ from aeron_spark.server.metrics import require_prometheus_client
 from aeron_spark.server.server_node import address_lock_path, bind_error
 from aeron_spark.server.watch import DiskReserve
 from aeron_spark.streams.definition import DEFAULT_SEGMENT_BYTES, Definition, read_definition
-from aeron_spark.streams.journal import FILE_NAME, read_entries
+from aeron_spark.streams.journal import JOURNAL_FILE, read_entries
 from aeron_spark.streams.journal_records import decode_record
 from aeron_spark.streams.store import LOCK, missing_streams
 
@@ -285,7 +285,7 @@ class Preflight:
                 continue
             try:
                 self._definitions.append(read_definition(folder))
-                journal = folder / FILE_NAME
+                journal = folder / JOURNAL_FILE
                 for payload in read_entries(journal.read_bytes(), journal)[0]:
                     decode_record(payload)
             except AeronSparkError as error:  # the other streams serve

@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 
 from aeron_spark.errors import OptionError, SetupError
 from aeron_spark.options import ReadOptions, WriteOptions, has_batch_only_options
-from aeron_spark.spark import row_values as schemas
+from aeron_spark.spark import row_values
 from aeron_spark.spark.task_context import check_route
 
 if TYPE_CHECKING:
@@ -153,8 +153,8 @@ class AeronDataSource(DataSource):
                         f"{'nothing is recorded yet' if content is None else f'it has {content.payload} messages'}",
                         remedy="Set them with .schema(...), or read with payload=raw.",
                     )
-                rows = schemas.spark_schema(content.schema)
-        return schemas.schema_of(payload, options.include_metadata, rows)
+                rows = row_values.spark_schema(content.schema)
+        return row_values.schema_of(payload, options.include_metadata, rows)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
@@ -217,7 +217,7 @@ def _task(options: ReadOptions, schema: StructType, found_payload: str | None) -
     payload: str = options.payload
     if payload == "auto":
         payload = found_payload or _payload(options, schema)
-    schemas.check_schema(payload, schema, schemas.schema_of(payload, options.include_metadata))
+    row_values.check_schema(payload, schema, row_values.schema_of(payload, options.include_metadata))
     return Task(options, payload, schema, this_host())
 
 
@@ -235,16 +235,16 @@ def _payload_of_values(options: ReadOptions) -> str:
 
 def _payload(options: ReadOptions, schema: StructType) -> str:
     """Return the payload of a stream with known columns: its own, or some that .schema(...) selects."""
-    if schema == schemas.RAW:
+    if schema == row_values.RAW:
         return "raw"
     # The columns may be of any payload, or misspelt: the stream's content decides.
     content = _content(options)
     if content is not None:
         return content.payload
-    own = schemas.rows_part(schema)
-    if own == schemas.FRAMED or not own.fields:
+    own = row_values.rows_part(schema)
+    if own == row_values.FRAMED or not own.fields:
         return "framed"
-    return "raw" if schemas.is_subset(schema, schemas.RAW) else "arrow"
+    return "raw" if row_values.is_subset(schema, row_values.RAW) else "arrow"
 
 
 def _content(options: ReadOptions) -> StreamContent | None:

@@ -24,7 +24,7 @@ from aeron_spark.files import read_regular, replace_file, write_failed
 from aeron_spark.log.epochs import UNKNOWN, epoch_text
 from aeron_spark.streams.definition import Definition
 
-FOLDER: Final = "aeron-spark-streams"
+MARKS_FOLDER: Final = "aeron-spark-streams"
 VERSION: Final = 1
 MAX_BYTES: Final = 1 << 16
 OTHER_TIME: Final = "other-time"  # reason of the error about a journal and an archive of different times
@@ -86,7 +86,7 @@ class ArchiveMark:
         self._name = definition.name
         self._stream_folder = "" if stream_folder is None else os.path.abspath(stream_folder)
         folder = Path(archive_dir)
-        self.path = folder / FOLDER / f"{definition.original_name}-{definition.created_ns:x}.json"
+        self.path = folder / MARKS_FOLDER / f"{definition.original_name}-{definition.created_ns:x}.json"
         self._has_folder = folder.is_dir()
         self._mark: MarkContent | None = None
 

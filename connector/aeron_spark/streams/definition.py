@@ -25,7 +25,7 @@ FIND_AND_RESTORE: Final = (
 )
 
 
-FILE_NAME: Final = "definition.json"
+DEFINITION_FILE: Final = "definition.json"
 VERSION: Final = 1
 MAX_MESSAGE_BYTES: Final = 16 << 20  # Aeron's limit for any term length
 MAX_FORMER_NAMES: Final = 64  # older ones are forgotten, so that the file does not grow with each new name
@@ -256,7 +256,7 @@ def unknown_stream(name: str, known: Iterable[str]) -> OptionError:
 
 def write_definition(folder: Path, definition: Definition) -> None:
     """Write the file of the definition into ``folder`` atomically, with fsync. Raises TransportError."""
-    path = folder / FILE_NAME
+    path = folder / DEFINITION_FILE
     try:
         stored = _Stored(VERSION, definition, _crc_of(msgspec.to_builtins(definition)))
         replace_file(path, msgspec.json.format(msgspec.json.encode(stored), indent=2) + b"\n")
@@ -266,7 +266,7 @@ def write_definition(folder: Path, definition: Definition) -> None:
 
 def read_definition(folder: Path) -> Definition:
     """Read the file of the definition. Raises DataLossError if it is missing, DataFormatError if it is invalid."""
-    path = folder / FILE_NAME
+    path = folder / DEFINITION_FILE
     try:
         data = read_regular(path, MAX_FILE_BYTES)
     except OSError as error:

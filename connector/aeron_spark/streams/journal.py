@@ -45,7 +45,7 @@ from aeron_spark.streams.journal_records import (
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.model import PartitionCut, Shape, StreamCut, StreamView
 
-FILE_NAME: Final = "journal"
+JOURNAL_FILE: Final = "journal"
 FILE_HEAD: Final = b"AsFJ" + (1).to_bytes(4, "little")
 RECORD_HEAD: Final = struct.Struct(
     "<"
@@ -302,7 +302,7 @@ class JournaledLedger:
     def __init__(self, folder: Path, partitions: int, opening: StoreOpening, mark: ArchiveMark) -> None:
         self._mark = mark
         self._opening: StoreOpening | None = opening  # None after its epoch is in the journal
-        self._journal, payloads = Journal.open(folder / FILE_NAME)
+        self._journal, payloads = Journal.open(folder / JOURNAL_FILE)
         try:
             self.ledger = Ledger.replay(partitions, map(decode_record, payloads))
             mark.check(self.ledger.epoch, self.ledger.transactions)
@@ -417,4 +417,4 @@ def create_ledger(folder: Path, shapes: Sequence[Shape], schema: bytes | None = 
     ]
     if schema is not None:
         records.append(ContentFixed("arrow", schema))
-    Journal.create(folder / FILE_NAME, [encode_record(record) for record in records]).close()
+    Journal.create(folder / JOURNAL_FILE, [encode_record(record) for record in records]).close()

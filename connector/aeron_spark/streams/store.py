@@ -38,7 +38,7 @@ from aeron_spark.errors import (
 from aeron_spark.files import sync_folder, write_failed
 from aeron_spark.log.epochs import FIRST, RANDOM_BITS
 from aeron_spark.node.locks import FileLock, current_owner_text
-from aeron_spark.streams.archive_mark import FOLDER, OTHER_TIME, ArchiveMark, read_mark
+from aeron_spark.streams.archive_mark import MARKS_FOLDER, OTHER_TIME, ArchiveMark, read_mark
 from aeron_spark.streams.definition import (
     Definition,
     check_name,
@@ -160,7 +160,7 @@ def lock_store(folder: Path) -> FileLock:
 
 def has_streams(folder: Path, archive_dir: Path) -> bool:
     """Whether the store has, or should have, streams that a start of the server has to recover."""
-    is_named = any((archive_dir / FOLDER).glob("*.json"))
+    is_named = any((archive_dir / MARKS_FOLDER).glob("*.json"))
     return is_named or (folder.is_dir() and any(entry.is_dir() for entry in folder.iterdir()))
 
 
@@ -224,7 +224,7 @@ def missing_streams(
     known = {ArchiveMark(archive_dir, one).path for one in (*definitions, *_deleted(folder))}
     taken = set(names)
     found: dict[str, tuple[Path, DataLossError]] = {}
-    for path in sorted((Path(archive_dir) / FOLDER).glob("*.json")):
+    for path in sorted((Path(archive_dir) / MARKS_FOLDER).glob("*.json")):
         missing = None if path in known else _stream_folder(path)
         if missing is not None and missing.parent == Path(os.path.abspath(folder)):
             error = DataLossError(

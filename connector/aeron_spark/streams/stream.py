@@ -66,9 +66,22 @@ from aeron_spark.streams.stages import (
 )
 from aeron_spark.streams.store_parts import StoreParts
 from aeron_spark.waiting import fail, resolve
-from aeron_spark.wire import stream_requests as rpc
 from aeron_spark.wire.field_bounds import check_token
-from aeron_spark.wire.stream_requests import PurgedPartition, StreamLease, StreamWriterId
+from aeron_spark.wire.stream_requests import (
+    NEXT_NUMBER,
+    Begun,
+    CommitEmptyTransaction,
+    Committed,
+    CommitTransaction,
+    InlinePart,
+    LastCommitted,
+    OpenStage,
+    PurgedPartition,
+    StagedPart,
+    StreamLease,
+    StreamWriterId,
+    Transaction,
+)
 
 STAGES: Final = "stages"
 ALL_RIGHTS: Final = WriteRights()  # of the server's own program
@@ -284,13 +297,11 @@ class Stream:
                 self._refuse_unwritable()
                 self._journal.write(record)
 
-    def last_committed(self, writer: str, producer: str = "") -> rpc.LastCommitted:
+    def last_committed(self, writer: str, producer: str = "") -> LastCommitted:
         """Return the last committed transaction of the writer, or of one of its producers, with that one's token."""
         with self._state:
             self._refuse_closed()
-            return rpc.LastCommitted(
-                self._ledger.last_transaction(writer, producer), self._ledger.token(writer, producer)
-            )
+            return LastCommitted(self._ledger.last_transaction(writer, producer), self._ledger.token(writer, producer))
 
     def first_lost(self, writer: str, acknowledged: int, stamp: str) -> int | None:
         """Return the writer's first transaction up to ``acknowledged`` that this stream lacks, or None.
@@ -301,7 +312,7 @@ class Stream:
             self._refuse_closed()
             return self._ledger.first_lost(writer, acknowledged, stamp)
 
-    def begin(self, transaction: rpc.Transaction) -> rpc.Begun:
+    def begin(self, transaction: Transaction) -> Begun:
         """Begin a transaction. A new run of its writer fences the run before it.
 
         Returns the writer's last committed transaction, or -1, with its stamp and its token.
@@ -316,7 +327,7 @@ class Stream:
             self._begin(transaction)
             return self._ledger.begun(transaction.writer)
 
-    def open_stage(self, request: rpc.OpenStage, rights: WriteRights = ALL_RIGHTS) -> Stage:
+    def open_stage(self, request: OpenStage, rights: WriteRights = ALL_RIGHTS) -> Stage:
         """Open a stage for the rows of one task and partition; begins the transaction as :meth:`begin` does.
 
         Raises AlreadyCommitted; RefusedError as :meth:`begin`, if the space for stages is full, or with the reason
@@ -341,7 +352,7 @@ class Stream:
             evolves = evolution is Evolution.PERMITTED
             return self._stages.open(request, partition, now=self._clock(), evolves=evolves, share=share)
 
-    def partition_of(self, part: rpc.OpenStage | rpc.InlinePart) -> int:
+    def partition_of(self, part: OpenStage | InlinePart) -> int:
         """Return the partition of a task's rows: the one that the request names, else one by the task's number."""
         return part.task % self.definition.partitions if part.partition is None else part.partition
 
@@ -350,7 +361,7 @@ class Stream:
         self._refuse_closed()
         return self._stages.get(stage_id)
 
-    def commit(self, request: rpc.CommitTransaction, rights: WriteRights = ALL_RIGHTS) -> rpc.Committed:
+    def commit(self, request: CommitTransaction, rights: WriteRights = ALL_RIGHTS) -> Committed:
         """Make the rows of these parts visible, all at once. Do nothing for a transaction that is committed already.
 
         A part is a finished stage, or rows of the request itself, which reserve space for stages until the end of the
@@ -368,7 +379,7 @@ class Stream:
         failed; StillWorking after the longest wait; DataLossError if the stream is read-only.
         """
         parts = [
-            part if isinstance(part, rpc.StagedPart) else InlineRows.of(request, part, self.partition_of(part))
+            part if isinstance(part, StagedPart) else InlineRows.of(request, part, self.partition_of(part))
             for part in request.parts
         ]
         inline = [part for part in parts if isinstance(part, InlineRows)]
@@ -380,16 +391,16 @@ class Stream:
         with share.reserved(sum(part.bytes for part in inline)):
             return self._commit_unless_repeated(request, parts, rights.may_evolve)
 
-    def commit_empty(self, request: rpc.CommitEmptyTransaction) -> rpc.Committed:
+    def commit_empty(self, request: CommitEmptyTransaction) -> Committed:
         """Commit a transaction without rows; see :meth:`commit`."""
         return self._commit_unless_repeated(request, ())
 
     def _commit_unless_repeated(
         self,
-        request: rpc.CommitTransaction | rpc.CommitEmptyTransaction,
-        parts: Sequence[rpc.StagedPart | InlineRows],
+        request: CommitTransaction | CommitEmptyTransaction,
+        parts: Sequence[StagedPart | InlineRows],
         may_evolve: bool = True,
-    ) -> rpc.Committed:
+    ) -> Committed:
         transaction = request.transaction
         check_number(transaction)
         check_token(transaction.writer, transaction.number, request.token)
@@ -404,7 +415,7 @@ class Stream:
                     self._ledger.check_open(transaction)
             if not is_repeated:
                 begun = self._clock()
-                if isinstance(request, rpc.CommitTransaction):
+                if isinstance(request, CommitTransaction):
                     check_parts(request)
                 self._commit(transaction, self._rows_of(transaction, parts), request.token, begun, may_evolve)
             for stage in self._stages.of(transaction.writer):
@@ -412,7 +423,7 @@ class Stream:
                     stage.release()
             with self._state:
                 ends = tuple(state.end for state in self._view.states)
-                return rpc.Committed(is_repeated, ends, self._ledger.stamp(transaction.writer))
+                return Committed(is_repeated, ends, self._ledger.stamp(transaction.writer))
 
     def publish_ahead(self, stage: Stage, published: int = 0) -> int:
         """Publish more of a growing stage than its first ``published`` bytes; return the number of published bytes.
@@ -431,7 +442,7 @@ class Stream:
         finally:
             self._writing.release()
 
-    def abort(self, transaction: rpc.Transaction) -> None:
+    def abort(self, transaction: Transaction) -> None:
         """Remove the stages of this run for the transaction. A committed transaction stays."""
         with self._lock_writing():
             self._refuse_closed()
@@ -660,7 +671,7 @@ class Stream:
         self._reported_failure = "" if failure is None else str(failure)
 
     def _commit(
-        self, transaction: rpc.Transaction, named: list[CommittableRows], token: str, begun: float, may_evolve: bool
+        self, transaction: Transaction, named: list[CommittableRows], token: str, begun: float, may_evolve: bool
     ) -> None:
         with_rows = [stage for stage in named if stage.rows]
         with self._state:
@@ -707,23 +718,21 @@ class Stream:
         if changes_schema:
             self._facts.emit(SchemaChanged(self.definition.name, transaction.writer))
 
-    def _rows_of(
-        self, transaction: rpc.Transaction, parts: Sequence[rpc.StagedPart | InlineRows]
-    ) -> list[CommittableRows]:
+    def _rows_of(self, transaction: Transaction, parts: Sequence[StagedPart | InlineRows]) -> list[CommittableRows]:
         found: list[CommittableRows] = [
             part if isinstance(part, InlineRows) else self._take_stage(part) for part in parts
         ]
         check_transaction(found, transaction)
         return found
 
-    def _take_stage(self, ref: rpc.StagedPart) -> Stage:
+    def _take_stage(self, ref: StagedPart) -> Stage:
         """Return the stage that a commit names. Raises RefusedError if it was removed or has changed."""
         try:
             return self._stages.take(ref, self._clock())
         except DataFormatError as error:
             raise RefusedError(error.what, remedy=error.remedy, reason=error.reason) from error
 
-    def _begin(self, transaction: rpc.Transaction) -> None:
+    def _begin(self, transaction: Transaction) -> None:
         """Begin a transaction; see :meth:`begin`. The caller holds ``_state``."""
         self._refuse_ended(transaction)
         self._ledger.check_acknowledged(transaction)
@@ -751,11 +760,11 @@ class Stream:
         finally:
             self._writing.release()
 
-    def _refuse_ended(self, transaction: rpc.Transaction) -> None:
+    def _refuse_ended(self, transaction: Transaction) -> None:
         """Raise RefusedError if the stream has ended, unless the transaction is committed."""
         if not self.definition.is_ended:
             return
-        if transaction.number == rpc.NEXT_NUMBER or not self._ledger.is_committed(transaction):
+        if transaction.number == NEXT_NUMBER or not self._ledger.is_committed(transaction):
             raise ended_stream(self.definition)
 
 

@@ -50,7 +50,7 @@ class FaultyServer:
         self.stream = f"killed-{secrets.token_hex(4)}"
         self._faults = folder / "faults"
         self._faults.mkdir()
-        self._journal = Path(f"{node.archive_dir}.streams") / self.stream / journal.FILE_NAME
+        self._journal = Path(f"{node.archive_dir}.streams") / self.stream / journal.JOURNAL_FILE
         self.start()
         self.client = aeron_spark.connect(
             self.process.address, aeron_dir=node.aeron_dir, ipc="never", store=MemoryPeerStore(), timeout=TIMEOUT_S

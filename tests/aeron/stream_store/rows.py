@@ -156,7 +156,7 @@ def reserved_bytes(streams: StreamStore) -> int:
 
 def remove_marks(archive_dir: str) -> None:
     """Delete the marks in the archive's folder, as the remedy of the error about an older journal says."""
-    shutil.rmtree(Path(archive_dir) / archive_mark.FOLDER, ignore_errors=True)
+    shutil.rmtree(Path(archive_dir) / archive_mark.MARKS_FOLDER, ignore_errors=True)
 
 
 def delete_streams(streams: StreamStore, node: NodeHandle) -> None:

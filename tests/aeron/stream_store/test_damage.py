@@ -119,7 +119,7 @@ def test_rows_without_journal_records_are_truncated_reported_and_refused_to_thei
 
 def test_a_journal_of_an_older_copy_is_refused_and_no_recording_is_truncated(node: NodeHandle, tmp_path: Path) -> None:
     """Regression: restoring the journal alone, as its remedy said, truncated acknowledged rows."""
-    path, marks = journal_path(tmp_path / "s", "x"), Path(node.archive_dir) / archive_mark.FOLDER
+    path, marks = journal_path(tmp_path / "s", "x"), Path(node.archive_dir) / archive_mark.MARKS_FOLDER
     marks_of_others = set(marks.glob("*"))  # of streams that earlier tests have left in the archive
     with StreamStore(tmp_path / "s", StoreParts(embedded(node), SETTINGS)) as store:
         write(store.create(create_request("x", 1)), 0, {0: [b"a"]})

@@ -91,7 +91,7 @@ def put(backup: Path, name: str, data: bytes) -> None:
     """Replace a file of a backup, and its size and checksum in the manifest."""
     (backup / name).write_bytes(data)
     size, digest = hash_file(backup / name)
-    sign(backup / manifest.FILE_NAME, lambda members: _entry(members, name).update(bytes=size, sha256=digest))
+    sign(backup / manifest.MANIFEST_FILE, lambda members: _entry(members, name).update(bytes=size, sha256=digest))
 
 
 def _entry(members: dict[str, Any], ending: str) -> dict[str, Any]:
@@ -168,7 +168,10 @@ def test_the_folder_of_a_backup_may_be_a_link(backup: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_manifest_with_a_path_outside_of_the_backup_is_refused(backup: Path, path: str) -> None:
-    sign(backup / manifest.FILE_NAME, lambda members: members["files"].append({"path": path, "bytes": 1, "sha256": ""}))
+    sign(
+        backup / manifest.MANIFEST_FILE,
+        lambda members: members["files"].append({"path": path, "bytes": 1, "sha256": ""}),
+    )
     with pytest.raises(DataFormatError, match="is not the path of a file in the backup") as refused:
         restore(backup)
     assert len(str(refused.value)) < 1000
@@ -192,7 +195,7 @@ def test_a_manifest_with_a_path_outside_of_the_backup_is_refused(backup: Path, p
     ],
 )
 def test_a_manifest_with_impossible_members_is_refused(backup: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    sign(backup / manifest.FILE_NAME, change)
+    sign(backup / manifest.MANIFEST_FILE, change)
     with pytest.raises(DataFormatError, match="is not the manifest of a backup"):
         restore(backup)
 
@@ -237,7 +240,7 @@ def test_the_definition_is_that_of_the_stream_in_the_manifest(backup: Path) -> N
         for file in members["files"]:
             file["path"] = file["path"].replace("streams/copied/", "streams/other/")
 
-    sign(backup / manifest.FILE_NAME, rename)
+    sign(backup / manifest.MANIFEST_FILE, rename)
     with pytest.raises(DataLossError, match="its definition is not that of the stream in the manifest"):
         restore(backup)
 

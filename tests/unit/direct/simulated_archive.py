@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from aeron_spark.aeron.archive_catalog import (
+    CATALOG_FILE,
     CATALOG_HEADER,
     ENTRY_HEADER_LENGTH,
-    FILE_NAME,
     NUMBERS,
     START_POSITION_OFFSET,
     STOP_POSITION_OFFSET,
@@ -53,7 +53,7 @@ class SimulatedArchive:
             "embedded", str(folder / "driver"), "aeron:ipc", archive_dir=str(folder), archive_id=ARCHIVE_ID
         )
         self.truth: Truth = {}
-        self._catalog = folder / FILE_NAME
+        self._catalog = folder / CATALOG_FILE
         self._cnc = folder / "driver" / "cnc.dat"
         self._mark = folder / "archive-mark.dat"
         self._offsets: dict[int, int] = {}  # of the entries

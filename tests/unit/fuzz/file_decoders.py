@@ -17,8 +17,7 @@ from msgspec import inspect
 
 from aeron_spark.aeron import archive_catalog as catalog
 from aeron_spark.backup import manifest
-from aeron_spark.backup.copying import FILE_NAME as LAST_BACKUP
-from aeron_spark.backup.copying import LastBackup, read_last_backup
+from aeron_spark.backup.copying import LAST_BACKUP_FILE, LastBackup, read_last_backup
 from aeron_spark.backup.frames import RecordingLayout, check_term
 from aeron_spark.errors import DataFormatError, DataLossError
 from aeron_spark.keys.clients_file import ClientsFile, parse_clients
@@ -211,7 +210,7 @@ def _read_mark(data: bytes) -> MarkContent | None:
 
 
 def _read_last_backup(data: bytes) -> LastBackup | None:
-    return read_last_backup(folder_with(LAST_BACKUP, data))
+    return read_last_backup(folder_with(LAST_BACKUP_FILE, data))
 
 
 def _mark(source: Random) -> bytes:
@@ -473,7 +472,12 @@ FILES: Final = (
         share=4,
     ),
     Decoder(
-        "last backup", lambda data: read_last_backup(folder_with(LAST_BACKUP, data)), _last_backup, JSON, (), use=repr
+        "last backup",
+        lambda data: read_last_backup(folder_with(LAST_BACKUP_FILE, data)),
+        _last_backup,
+        JSON,
+        (),
+        use=repr,
     ),
     Decoder("cut", _decode_cut, _cut, JSON, use=StreamCut.to_json, share=4),
     Decoder("term", _check_terms, _term, BYTES, (), use=_use_terms, long_samples=_long_terms, share=8),

@@ -37,7 +37,7 @@ class Archive:
         descriptor = struct.pack("<8x8xqqqqqiiii", 7, 0, 0, start, stop, 0, SEGMENT, TERM, 1408).ljust(200, b"\0")
         entry = struct.pack("<iii20x", len(descriptor), archive_catalog.VALID, 0) + descriptor
         header = struct.pack("<iiqi", version, 32, 8, ALIGNMENT).ljust(32, b"\0")
-        (folder / archive_catalog.FILE_NAME).write_bytes((header + entry).ljust(32 + 4 * ALIGNMENT, b"\0"))
+        (folder / archive_catalog.CATALOG_FILE).write_bytes((header + entry).ljust(32 + 4 * ALIGNMENT, b"\0"))
 
     def segment(self, base: int, content: bytes) -> Path:
         path = self.folder / f"7-{base}.rec"
@@ -45,7 +45,9 @@ class Archive:
         return path
 
     def stop_position(self) -> int:
-        return int(archive_repair.DESCRIPTOR.unpack_from((self.folder / archive_catalog.FILE_NAME).read_bytes(), 64)[3])
+        return int(
+            archive_repair.DESCRIPTOR.unpack_from((self.folder / archive_catalog.CATALOG_FILE).read_bytes(), 64)[3]
+        )
 
 
 def test_a_recording_ends_after_its_last_frame(tmp_path: Path) -> None:
@@ -135,7 +137,7 @@ def test_other_files_and_an_empty_catalog_are_ignored(tmp_path: Path) -> None:
     Archive(tmp_path).segment(0, frame(64))
     (tmp_path / "7-old.rec").write_bytes(b"not a segment")
     assert archive_repair.repair_recordings(tmp_path, checksum) == [archive_repair.RepairedRecording(7, 64, 0)]
-    (tmp_path / archive_catalog.FILE_NAME).write_bytes(b"")  # a kill during its creation can leave it empty
+    (tmp_path / archive_catalog.CATALOG_FILE).write_bytes(b"")  # a kill during its creation can leave it empty
     assert archive_repair.repair_recordings(tmp_path, checksum) == []
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.backup.copying import FILE_NAME, LastBackup, read_last_backup, write_last_backup
+from aeron_spark.backup.copying import LAST_BACKUP_FILE, LastBackup, read_last_backup, write_last_backup
 from aeron_spark.errors import DataFormatError, DataLossError, EndedError, OptionError, RefusedError
 from aeron_spark.process import pid_namespace
 from aeron_spark.server.backups import LEASE_S, Backups
@@ -88,7 +88,7 @@ def test_a_backup_begins_with_the_cut_of_all_streams_and_holds_back_deletions_un
     for backups in (world.backups, world.open()):  # also after a restart
         assert backups.last is not None
         assert (backups.last.time, backups.last.directory) == (1_100.0, "/backup/monday")
-    (world.files.streams_dir / FILE_NAME).write_text("{")
+    (world.files.streams_dir / LAST_BACKUP_FILE).write_text("{")
     assert world.backups.last is None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import DataLossError, TransportError
-from aeron_spark.streams.archive_mark import FOLDER, ArchiveMark
+from aeron_spark.streams.archive_mark import MARKS_FOLDER, ArchiveMark
 from aeron_spark.streams.definition import Definition
 
 DEFINITION = Definition("flights", 1, (1_100_000_000,), 1 << 16, created_ns=255)
@@ -63,7 +63,7 @@ def test_the_remedy_names_the_file_to_remove(tmp_path: Path) -> None:
     mark(tmp_path).confirm(7, 4)
     with pytest.raises(DataLossError) as caught:
         mark(tmp_path).check(0, 0)
-    path = tmp_path / FOLDER / "flights-ff.json"
+    path = tmp_path / MARKS_FOLDER / "flights-ff.json"
     assert f"remove {path} and restart the server" in caught.value.remedy
     path.unlink()
     mark(tmp_path).check(0, 0)
@@ -111,6 +111,6 @@ def test_no_mark_is_written_without_the_archives_folder(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_of_the_mark_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / FOLDER).write_bytes(b"")
+    (tmp_path / MARKS_FOLDER).write_bytes(b"")
     with pytest.raises(TransportError, match=r"flights-ff\.json cannot be written"):
         mark(tmp_path).announce(7, 0, 0)

@@ -11,7 +11,7 @@ import pytest
 
 from aeron_spark.errors import DataFormatError, DataLossError, OptionError, TransportError
 from aeron_spark.streams.definition import (
-    FILE_NAME,
+    DEFINITION_FILE,
     MAX_PARTITIONS,
     Definition,
     check_name,
@@ -29,10 +29,10 @@ FLIGHTS = Definition("flights", 2, (101, 102), 1 << 20, 1 << 30, 3600.5, 1_700_0
 def test_a_definition_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_definition(tmp_path, FLIGHTS)
     assert read_definition(tmp_path) == FLIGHTS
-    assert '"version": 1' in (tmp_path / FILE_NAME).read_text()
+    assert '"version": 1' in (tmp_path / DEFINITION_FILE).read_text()
     write_definition(tmp_path, msgspec.structs.replace(FLIGHTS, retention_bytes=0))
     assert read_definition(tmp_path).retention_bytes == 0
-    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+    assert [path.name for path in tmp_path.iterdir()] == [DEFINITION_FILE]
 
 
 @pytest.mark.parametrize("name", ["a", "9", "Flights.2013_x-y", "x" * 128])
@@ -92,7 +92,7 @@ def test_the_error_for_an_unknown_stream_suggests_similar_names(known: list[str]
 
 def test_a_definition_of_an_earlier_release_is_additive_and_takes_rows(tmp_path: Path) -> None:
     fields = {name: getattr(FLIGHTS, name) for name in ("name", "partitions", "stream_ids", "term_bytes")}
-    (tmp_path / FILE_NAME).write_bytes(msgspec.json.encode({"version": 1, "stream": fields}))
+    (tmp_path / DEFINITION_FILE).write_bytes(msgspec.json.encode({"version": 1, "stream": fields}))
     found = read_definition(tmp_path)
     assert (found.schema_policy, found.is_ended, found.former_names) == ("additive", False, ())
     assert found.original_name == "flights"
@@ -111,7 +111,7 @@ def test_invalid_files_of_definitions_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataLossError, match="cannot be read: No such file"):
         read_definition(tmp_path)
     write_definition(tmp_path, FLIGHTS)
-    path = tmp_path / FILE_NAME
+    path = tmp_path / DEFINITION_FILE
     whole = path.read_text()
     for text, why in (
         ("", "does not define a stream"),
@@ -146,7 +146,7 @@ def test_a_failed_write_leaves_the_old_definition(tmp_path: Path, monkeypatch: p
         with pytest.raises(TransportError, match="cannot be written: Input/output error"):
             write_definition(tmp_path, msgspec.structs.replace(FLIGHTS, created_ns=5))
     assert read_definition(tmp_path) == FLIGHTS
-    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+    assert [path.name for path in tmp_path.iterdir()] == [DEFINITION_FILE]
 
 
 def test_segments_are_an_eighth_of_the_retention_by_size_within_limits() -> None:
