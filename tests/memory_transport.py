@@ -37,6 +37,7 @@ from aeron_spark.transport.api import (
 from aeron_spark.transport.endpoint_channels import address_in_use
 
 WINDOW_BYTES: Final = 128 * 1024  # Aeron's initial window
+SHORT_OFFER_S: Final = 0.01
 
 WILDCARDS: Final = frozenset({"0.0.0.0", "::"})
 
@@ -68,15 +69,23 @@ class Image:
 
 
 class MemoryNetwork:
-    """All publications, subscriptions and images, with the simulated faults. Thread-safe; ``clock`` returns seconds.
+    """All publications, subscriptions and images, with the simulated faults. Thread-safe.
+
+    ``clock`` returns seconds. With a virtual one, its ``sleep`` lets the endpoints work; offers that would wait for
+    less than SHORT_OFFER_S do not wait then, because they have locks.
 
     ``delay``: seconds until an event arrives. ``change``: maps each message to the messages that arrive instead: none
     for a loss, two for a repetition, other bytes for a forgery. ``refusal``: the reason for which nothing can be
     opened, or an empty text.
     """
 
-    def __init__(self, *, window: int = WINDOW_BYTES, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, *, window: int = WINDOW_BYTES, clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:  # fmt: skip
         self.clock = clock
+        self.sleep = sleep
+        self.is_virtual = clock is not time.monotonic
         self.delay = 0.0
         self.change: Change | None = None
         self.refusal = ""
@@ -111,6 +120,12 @@ class MemoryNetwork:
             inbox.lost = True
             inbox.extra.append(DriverLost(reason))
             inbox.arrived.notify_all()
+
+    def next_arrival(self) -> float | None:
+        """Return when the next event arrives that is under way, or None."""
+        now = self.clock()
+        times = [one.pending[0][0] for one in self.subscriptions if one.pending and one.pending[0][0] > now]
+        return min(times, default=None)
 
     def number(self) -> int:
         """Return a number that was never returned before."""
@@ -272,12 +287,15 @@ class MemoryPublication:
                 f"message of {len(message)} bytes, expected at most {self.max_message} for this channel",
                 remedy="Send it in several messages, or use larger term buffers at both ends.",
             )
-        deadline = time.monotonic() + timeout_s
+        network = self._network
+        if network.is_virtual and timeout_s < SHORT_OFFER_S:
+            timeout_s = 0.0
+        deadline = network.clock() + timeout_s
         while True:
-            result = self._network._offer(self, message)
-            if result is not OfferResult.BACK_PRESSURED or not self._may_wait or time.monotonic() >= deadline:
+            result = network._offer(self, message)
+            if result is not OfferResult.BACK_PRESSURED or not self._may_wait or network.clock() >= deadline:
                 return result
-            time.sleep(min(1e-4, timeout_s))
+            network.sleep(min(1e-4, timeout_s))
 
     def stop_waiting(self) -> None:
         """Let offers return without a wait. See the protocol."""

@@ -24,7 +24,7 @@ _SET_BY_PROGRAMS: Final = """
 # Entries that outlast the end of a client within a bound: waits of ids, rates, used cookies, totals, subjects of log
 # limits, logs that the media driver deletes, errors of the driver that were reported
 _OF_THE_SERVER: Final = """
-    ConnectionHolds._charged Cookies._spent Deadlines._heap EndpointTraffic._closed EventWatch._known_errors
+    ConnectionHolds._charged Cookies._spent Loop._heap EndpointTraffic._closed EventWatch._known_errors
     HandshakeRate._buckets Histogram._counts IdAllocator._delayed IdAllocator._reusable_at KnownAddresses._connected_at
     LogLimiter._subjects LogLimiter._suppressed RecordedLogs._closed MetricCounts._counters MetricCounts._histograms
     PortAllocator._free RateLimits._buckets ServerEndpoint._refused

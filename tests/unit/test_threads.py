@@ -22,7 +22,13 @@ KINDS: Final = {
     "threading.RLock": "lock",
     "threading.Condition": "condition",
     "ProcessLock": "process lock",
+    "loop.executor": "pool",
+    "self.executor": "pool",
+    "loop.condition": "condition",
+    "owner.loop.condition": "condition",
+    "runtime.loop.executor": "pool",
 }
+MAKERS: Final = ("executor", "condition")  # methods of ``Loop`` that make one for their callers
 Site = tuple[str, str, str]  # module, class or function or "module", kind
 
 
@@ -34,6 +40,8 @@ def sites(source: str, module: str) -> set[tuple[Site, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and (kind := KINDS.get(ast.unparse(node.func))) is not None:
             above = list(_above(node, parents))
+            if any(isinstance(one, ast.FunctionDef) and one.name in MAKERS for one in above):
+                continue
             # a lock inside the call of a condition is part of the condition
             if not any(isinstance(one, ast.Call) and ast.unparse(one.func) in KINDS for one in above):
                 found.add(((module, _owner(above), kind), _target(above, node)))
@@ -93,6 +101,13 @@ def run():
     ThreadPoolExecutor(4)
 
 LOCK = ProcessLock()
+
+class Loop:
+    def condition(self, lock):
+        return threading.Condition(lock)
+
+def wait(loop):
+    return loop.condition()
 """
     assert {site for site, _ in sites(source, "a/b")} == {
         ("a/b", "Queue", "lock"),
@@ -100,5 +115,6 @@ LOCK = ProcessLock()
         ("a/b", "Queue", "thread"),
         ("a/b", "run", "pool"),
         ("a/b", "module", "process lock"),
+        ("a/b", "wait", "condition"),
     }
-    assert len(sites(source, "a/b")) == 5  # the lock of ``renew`` replaces the first one
+    assert len(sites(source, "a/b")) == 6  # the lock of ``renew`` replaces the first one

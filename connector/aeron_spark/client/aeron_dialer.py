@@ -125,10 +125,8 @@ def make_runner(
     """
     dialer = AeronDialer(address, store, options)
     try:
-        runner = ClientRunner(
-            dialer.dial, dialer.server_name, dialer.store, dialer.options, connection_class,
-            on_closed=dialer.close,
-        )  # fmt: skip
+        runner = ClientRunner(dialer.dial, dialer.server_name, dialer.store, dialer.options, connection_class)
+        runner.on_closed = dialer.close
         if opens:
             runner.open(partial(dialer.dial_until, deadline))
     except BaseException:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final
@@ -18,7 +18,6 @@ from aeron_spark.protocol.frame_cipher import RANDOM_BYTES, FrameDecryptor, Fram
 from aeron_spark.protocol.rpc_dispatch import UNKNOWN_METHOD
 from aeron_spark.transport.api import MTU_BYTES, LinkIds
 from aeron_spark.transport.packet_sizes import NetworkPath, PacketSizes, network_path, open_bytes
-from aeron_spark.waiting import result_within
 
 ANSWER_S: Final = 2.0
 """How long a full packet and the server's answer may take. Aeron sends a lost packet again after 20 ms."""
@@ -45,21 +44,22 @@ def open_bulk_link(runner: ClientRunner, connection: ConnectionRunner, timeout_s
     If ``mtu`` is ``auto``, a full packet of each direction must arrive: if it does not, a smaller size takes its place.
     Raises WaitTimeout, RefusedError or TransportError.
     """
-    end = time.monotonic() + timeout_s
+    clock = runner.loop.clock
+    end = clock() + timeout_s
     channel = runner.options.channel
     is_first, late = True, None
-    while time.monotonic() < end:
+    while clock() < end:
         path = network_path(runner.server.host) if channel.finds_mtu and not connection.peer.is_ipc else None
-        size = channel.mtu_bytes if path is None else SIZES.choose(path, time.monotonic())
+        size = channel.mtu_bytes if path is None else SIZES.choose(path, clock())
         try:
             bulk_link = _begin(runner, connection, size, path, end)
         except WaitTimeout as error:
-            if is_first or time.monotonic() < end:
+            if is_first or clock() < end:
                 raise
             late = error  # the server has answered before, so the packets are the cause
             break
         is_first = False
-        if _passes(bulk_link, path, size, end):
+        if _passes(bulk_link, path, size, end, clock):
             return bulk_link
     raise WaitTimeout(
         f"waited {timeout_s:.3g} s for a bulk link of {connection.label} whose packets pass",
@@ -67,19 +67,19 @@ def open_bulk_link(runner: ClientRunner, connection: ConnectionRunner, timeout_s
     ) from late
 
 
-def _passes(bulk_link: BulkLink, path: NetworkPath | None, size: int, end: float) -> bool:
+def _passes(bulk_link: BulkLink, path: NetworkPath | None, size: int, end: float, clock: Callable[[], float]) -> bool:
     """Wait until a bulk link is verified; False: it is closed, because packets of ``size`` bytes do not pass.
 
     Raises the error of a bulk link for which a smaller size is no help.
     """
     may_shrink = path is not None and size > MTU_BYTES
     try:
-        bulk_link.wait_open(max(MIN_STEP_S, end - time.monotonic()), ANSWER_S if may_shrink else inf)
+        bulk_link.wait_open(max(MIN_STEP_S, end - clock()), ANSWER_S if may_shrink else inf)
     except BaseException as error:
         bulk_link.close()
-        if path is None or not may_shrink or not _is_of_packets(bulk_link, error) or time.monotonic() >= end:
+        if path is None or not may_shrink or not _is_of_packets(bulk_link, error) or clock() >= end:
             raise
-        SIZES.add_lost(path, size, time.monotonic())
+        SIZES.add_lost(path, size, clock())
         return False
     # A router may have reported that OPEN is too large. Linux then sent it again in fragments.
     found = None if path is None else network_path(path.target)
@@ -99,14 +99,14 @@ def _is_of_packets(bulk_link: BulkLink, error: BaseException) -> bool:
 def _begin(
     runner: ClientRunner, connection: ConnectionRunner, size: int, path: NetworkPath | None, end: float
 ) -> BulkLink:
-    response = _request(connection, size, max(MIN_STEP_S, end - time.monotonic()))
-    opened: BulkLink = result_within(
-        runner.runtime.call_on_loop(lambda: _open_link(runner, connection, response, size, path)),
-        max(MIN_STEP_S, end - time.monotonic()),
+    loop = runner.loop
+    response = _request(connection, size, max(MIN_STEP_S, end - loop.clock()))
+    return loop.wait(
+        loop.call(lambda: _open_link(runner, connection, response, size, path)),
+        max(MIN_STEP_S, end - loop.clock()),
         "the client's event loop to open a bulk link",
         remedy="Try again.",
     )
-    return opened
 
 
 def _request(connection: ConnectionRunner, size: int, timeout_s: float) -> _Response:
@@ -127,7 +127,7 @@ def _open_link(
     runner: ClientRunner, connection: ConnectionRunner, response: _Response, size: int,
     path: NetworkPath | None,
 ) -> BulkLink:  # fmt: skip
-    options, now, content = runner.options, time.monotonic(), response.content
+    options, now, content = runner.options, runner.loop.clock(), response.content
     ids = LinkIds(
         content["session_in"],
         content["stream_in"],

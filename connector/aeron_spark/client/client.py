@@ -24,7 +24,6 @@ from aeron_spark.protocol.access import PeerStore
 from aeron_spark.protocol.rpc_objects import Proxy
 from aeron_spark.stream_client.operations import StreamOperations, describe_stream
 from aeron_spark.stream_client.session import StreamSession
-from aeron_spark.waiting import result_within
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +47,6 @@ OnStopped = TypeVar("OnStopped", bound=Callable[[AeronSparkError], object])
 
 CONNECT_GRACE_S: Final = 5.0  # beyond the time of a connect, for the event loop to say how it ended
 BUSY: Final = "Try again; the client's event loop, or the machine, has too much to do."
-CLOSE_POLL_S: Final = 0.002  # between two checks whether a connection has closed
 STREAM_CALL_TIMEOUT_S: Final = 20.0  # of one stream request, including an outage
 STREAM_CHECK_TIMEOUT_S: Final = 5.0  # of the check of a stream's name before a buffered writer starts
 
@@ -110,7 +108,7 @@ class Client(Endpoint, StreamOperations):
         error, and :meth:`connect` tries again. ``closed``.
         """
         connection = self._runner.connection
-        if self._runtime.is_closing:
+        if self._runtime.loop.is_closing:
             return "closed"
         if connection is not None and connection.connected:
             return "connected"
@@ -155,7 +153,7 @@ class Client(Endpoint, StreamOperations):
         until it is closed. A wrong key ends the attempts, and so does a refusal whose advice is not soon.
         """
         timeout_s = self._options.connect_timeout if timeout is None else timeout
-        return self._runner.request_connect(time.monotonic() + timeout_s if timeout_s else None)[0]
+        return self._runner.request_connect(self._runtime.loop.clock() + timeout_s if timeout_s else None)[0]
 
     def reconnect(self, timeout: float | None = None) -> Connection:
         """Close the link, keep the session, and resume it; ``timeout`` in seconds, as for :meth:`connect`.
@@ -168,9 +166,7 @@ class Client(Endpoint, StreamOperations):
         try:
             if connection is not None and connection.connected:
                 connection.close(keep_session=True)
-                end = time.monotonic() + self._options.close_timeout + 1.0
-                while connection.connected and time.monotonic() < end:
-                    time.sleep(CLOSE_POLL_S)
+                self._runtime.loop.wait_until(lambda: not connection.connected, self._options.close_timeout + 1.0)
             return self._connect(timeout, reconnecting=True)
         except BaseException as error:
             self._runner.stop_reconnecting(error)
@@ -178,21 +174,22 @@ class Client(Endpoint, StreamOperations):
 
     def _connect(self, timeout: float | None, *, reconnecting: bool) -> Connection:
         timeout_s = self._options.connect_timeout if timeout is None else timeout
-        until = time.monotonic() + timeout_s if timeout_s else None
+        loop = self._runtime.loop
+        until = loop.clock() + timeout_s if timeout_s else None
         awaited = f"a connection with {self._runner.server}"
         while True:
             connected, is_own = self._runner.request_connect(until, reconnecting=reconnecting)
             grace_s = CONNECT_GRACE_S if is_own else 0.0
-            remaining_s = None if until is None else max(0.0, until - time.monotonic()) + grace_s
+            remaining_s = None if until is None else max(0.0, until - loop.clock()) + grace_s
             try:
-                return result_within(connected, remaining_s, awaited, remedy=BUSY)
+                return loop.wait(connected, remaining_s, awaited, remedy=BUSY)
             except AeronSparkError as error:
                 if is_own:
                     raise
                 if not connected.done():
                     raise self._runner.late_error(timeout_s) from None
                 # The deadline of the call that began the attempt has passed; that of this call may be later.
-                if not error.retriable or (until is not None and time.monotonic() >= until):
+                if not error.retriable or (until is not None and loop.clock() >= until):
                     raise
 
     def close(self) -> None:
@@ -203,7 +200,7 @@ class Client(Endpoint, StreamOperations):
         """
         for writer in list(self._buffered_writers):
             writer.close()
-        if not self._runtime.begin_closing():
+        if not self._runtime.loop.begin_closing():
             return
         self._exit_hook.cancel()
         self._close()
@@ -216,9 +213,7 @@ class Client(Endpoint, StreamOperations):
         connection = self._runner.connection
         if connection is not None and connection.connected:
             connection.close(keep_session=False)
-            end = time.monotonic() + self._options.close_timeout
-            while self._is_closing(connection) and time.monotonic() < end:
-                time.sleep(CLOSE_POLL_S)
+            self._runtime.loop.wait_until(lambda: not self._is_closing(connection), self._options.close_timeout)
         self._runtime.stop()
         self._runner.await_stored_key()
         self._runner.close_transport()

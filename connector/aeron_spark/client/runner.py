@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import secrets
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures import wait as futures_wait
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,10 +17,10 @@ from aeron_spark.client.state_listeners import StateListeners
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint_listeners import ConnectionChanged, log_failed_call
 from aeron_spark.connection.links import Link
-from aeron_spark.connection.loop import IDLE_WAIT_S, REOPEN_SECONDS
+from aeron_spark.connection.loop import IDLE_WAIT_S, REOPEN_SECONDS, Job, Loop
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.runner import CallEnded, ConnectionRunner
-from aeron_spark.connection.runtime import Job, Runtime
+from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -45,14 +43,12 @@ from aeron_spark.protocol.handshake_payloads import type_digests
 from aeron_spark.protocol.transitions import assert_never
 from aeron_spark.reused_threads import submit
 from aeron_spark.transport.api import ClientTransport, DriverLost, Inbox, LinkIds, TransportEvent, UnopenedTransport
-from aeron_spark.waiting import result_within
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
 
 T = TypeVar("T")
 
 NAME: Final = "aeron-spark-client"  # of the event loop's thread; those of others begin with it
-DRIVER_LOST_WAIT_S: Final = 0.01  # in a turn of the event loop after the loss of the driver, whose inbox does not wait
 STORE_TIMEOUT_S: Final = 5.0  # for the key store to store the server's key, when the client closes
 STOP_TIMEOUT_S: Final = 1.0  # for the event loop to stop the attempts of an interrupted reconnect()
 
@@ -77,17 +73,17 @@ class ClientRunner:
     def __init__(
         self, dial: Callable[[], ClientTransport], server: ServerName, store: PeerStore,
         options: ClientOptions, connection_class: type[Connection] = Connection, *,
-        data_port: int = 0, on_closed: Callable[[bool], object] = lambda is_loop_ended: None,
+        data_port: int = 0, loop: Loop | None = None,
     ) -> None:  # fmt: skip
         """Make the runner; nothing is opened. ``data_port`` is the server's, for a server name without one.
 
-        The client calls ``on_closed`` at its end, with whether the event loop has ended: if not, it may still use the
-        transport.
+        ``loop`` is that of the client; by default, a new one.
         """
         self.options: Final = options
         facts = Bus()
         facts.on(CallEnded, log_failed_call)
-        self.runtime: Final = Runtime(NAME, lambda: options, facts)
+        self.runtime: Final = Runtime(loop or Loop(NAME), lambda: options, facts)
+        self.loop: Final = self.runtime.loop
         self.server: Final = server
         self.store: Final = store
         psk = read_shared_secret(options.shared_secret_file)
@@ -109,13 +105,14 @@ class ClientRunner:
         self._report_unused: Callable[[], object] = lambda: None
         self._waiting: Future[Connection] = Future()  # of the threads that connect
         self._waiting.cancel()
-        self.on_closed: Final = on_closed
+        self.on_closed: Callable[[bool], object] = _ignore
+        """Called at the end, with whether the event loop has ended: if not, it may still use the transport."""
         self.runtime.bind(self)
 
     def open(self, dial: Callable[[], ClientTransport]) -> None:
         """Open the transport in this thread, so that the caller gets the errors of ``dial``; before any connect."""
         self.transport = dial()
-        self._handle_event(e.TransportOpened(), time.monotonic())
+        self._handle_event(e.TransportOpened(), self.loop.clock())
 
     # For the client. Thread-safe.
 
@@ -130,7 +127,7 @@ class ClientRunner:
         connection, stopped = self.connection, self.machine.stopped
         if connection is not None:
             return connection
-        if self.runtime.is_closing:
+        if self.loop.is_closing:
             raise EndedError("the client is closed", remedy="Create another client.")
         if stopped is not None:
             raise stopped.with_what(stopped.what)
@@ -151,21 +148,21 @@ class ClientRunner:
         """
 
         def connect() -> None:
-            now = time.monotonic()
+            now = self.loop.clock()
             self._execute(self.machine.connect(until, now, reconnecting=reconnecting), now)
 
-        runtime = self.runtime
-        with runtime.lock:  # close() begins before all of this, or after it
-            if runtime.is_closing:
+        loop = self.loop
+        with loop.lock:  # close() begins before all of this, or after it
+            if loop.is_closing:
                 raise EndedError("the client is closed", remedy="Create another client.")
             waiting = self._waiting
             is_own = waiting.done()
             if is_own:
                 waiting = self._waiting = Future()
-                runtime.jobs.append(Job(connect))
-            if not runtime.loop.is_running:
-                runtime.loop.start()
-        runtime.inbox.wake()
+                loop.jobs.append(Job(connect))
+            if not loop.is_running:
+                loop.start()
+        loop.wake()
         return waiting, is_own
 
     def late_error(self, seconds: float) -> AeronSparkError:
@@ -185,29 +182,30 @@ class ClientRunner:
 
     def expect_reconnect(self) -> None:
         """Let senders wait while the link is closed: a ``request_connect`` or ``stop_reconnecting`` follows."""
-        self.runtime.run_on_loop(self.machine.expect_reconnect)
+        self.loop.run_soon(self.machine.expect_reconnect)
 
     def stop_reconnecting(self, cause: BaseException) -> None:
         """Have the event loop stop its attempts because of ``cause``, and wait until it has, for a moment at most.
 
         The event loop knows errors of this package already.
         """
-        if isinstance(cause, AeronSparkError) or self.runtime.is_closing or not self.runtime.loop.is_running:
+        if isinstance(cause, AeronSparkError) or self.loop.is_closing or not self.loop.is_running:
             return
         error = ConnectError(f"reconnect() was interrupted by {type(cause).__name__}", remedy="Call reconnect() again.")
 
         def stop() -> None:
-            now = time.monotonic()
+            now = self.loop.clock()
             self._execute(self.machine.stop(error, now), now)
 
-        stopped = self.runtime.call_on_loop(stop)
+        stopped = self.loop.call(stop)
         with suppress(AeronSparkError):
-            result_within(stopped, STOP_TIMEOUT_S, "the client's event loop to stop reconnecting")
+            self.loop.wait(stopped, STOP_TIMEOUT_S, "the client's event loop to stop reconnecting")
 
     def await_stored_key(self) -> None:
         """Wait, for some seconds at most, until the key store has the key of the server."""
         if self._storing is not None:
-            futures_wait([self._storing], STORE_TIMEOUT_S)
+            with suppress(WaitTimeout):
+                self.loop.wait(self._storing, STORE_TIMEOUT_S, "the key store")
 
     def close_transport(self) -> None:
         """Close the transport, and one that is being opened. Call it after the end of the event loop."""
@@ -229,7 +227,7 @@ class ClientRunner:
                 answer = self._perform(effect, now)
             except Exception as error:  # the other effects must still close and report their objects
                 LOG.exception("client of %s: %s failed", self.server, type(effect).__name__)
-                self.runtime.loop.failed = error
+                self.loop.failed = error
             if answer is not None:
                 pending.extend(self.machine.handle(answer, now))
 
@@ -237,9 +235,9 @@ class ClientRunner:
         """Execute one effect; return its answer if that is known at once."""
         match effect:
             case e.LookUpKey():
-                self._in_pool(lambda: self.store.server_key(self.server), self._looked_up)
+                self.loop.in_background(lambda: self.store.server_key(self.server), self._looked_up)
             case e.RememberKey(session, key):
-                self._storing = self._in_pool(partial(self._remember, self._by_session[session], key))
+                self._storing = self.loop.in_background(partial(self._remember, self._by_session[session], key))
             case e.OpenPath():
                 return self._open_path(effect)
             case e.OpenPublication() | e.ClosePublication() | e.ClosePath() | e.Transmit():
@@ -273,9 +271,11 @@ class ClientRunner:
                 self._resolve(outcome)
             case e.OpenTransport():
                 # The end of the process waits for the pool's thread: Java must not run then.
-                self._opening = self._in_pool(lambda: submit(self._dial, f"{NAME}-dial").result(), self._opened)
+                self._opening = self.loop.in_background(
+                    lambda: submit(self._dial, f"{NAME}-dial").result(), self._opened
+                )
             case e.ReportUnused():
-                self._in_pool(self._report_unused)
+                self.loop.in_background(self._report_unused)
             case _:
                 assert_never(effect)
         return None
@@ -388,20 +388,6 @@ class ClientRunner:
 
     # The key store, whose calls may be slow, and the transport.
 
-    def _in_pool(
-        self, work: Callable[[], T], then: Callable[[Future[T]], None] = lambda done: None
-    ) -> Future[T] | None:
-        """Run ``work`` on a thread of the pool, then call ``then`` with its future on the event loop.
-
-        Does nothing, and returns None, if the client or the process is ending.
-        """
-        try:
-            future = self.runtime.listener_pool.submit(work)
-        except RuntimeError:  # the pool takes no more work
-            return None
-        future.add_done_callback(lambda done: self.runtime.run_on_loop(lambda: then(done)))
-        return future
-
     def _looked_up(self, answer: Future[bytes | None]) -> None:
         event: ClientEvent
         try:
@@ -412,7 +398,7 @@ class ClientRunner:
         except Exception as error:  # of the program's key store
             failure = UsageError(f"the program's key store failed: {error!r}", remedy="Correct the key store.")
             event = e.LookUpFailed(failure)
-        self._handle_event(event, time.monotonic())
+        self._handle_event(event, self.loop.clock())
 
     def _remember(self, connection: ConnectionRunner, key: bytes) -> None:
         """Have the store remember the server. Runs on a thread of the pool."""
@@ -426,10 +412,10 @@ class ClientRunner:
         try:
             opened = answer.result()
         except Exception as error:
-            self._handle_event(e.OpenFailed(to_package_error(error)), time.monotonic())
+            self._handle_event(e.OpenFailed(to_package_error(error)), self.loop.clock())
             return
         lost, self.transport = self.transport, opened
-        self._handle_event(e.TransportOpened(), time.monotonic())
+        self._handle_event(e.TransportOpened(), self.loop.clock())
         lost.close()
 
     # EndpointRunner.
@@ -451,7 +437,7 @@ class ClientRunner:
         if self.inbox.lost or self.machine.state is ClientState.CLOSING:
             return False
         deadline = self.machine.deadline()
-        return deadline is None or deadline > time.monotonic() + IDLE_WAIT_S
+        return deadline is None or deadline > self.loop.clock() + IDLE_WAIT_S
 
     def handle_event(self, event: TransportEvent, now: float) -> None:
         """Handle the loss of the driver, and events of the path."""
@@ -465,8 +451,6 @@ class ClientRunner:
 
     def work(self, now: float) -> bool:
         """Send waiting packets, and feed the machine with changes of publications and with its deadline."""
-        if self.inbox.lost:
-            time.sleep(DRIVER_LOST_WAIT_S)
         is_busy = self._path is not None and self._work_path(self._path, now)
         if self._link is not None:
             is_busy = self._work_link(self._link, now) or is_busy
@@ -536,6 +520,10 @@ class ClientRunner:
 
     def _number_of(self, link: Link) -> int | None:
         return self._link.number if self._link is not None and self._link.ends is link else None
+
+
+def _ignore(is_loop_ended: bool) -> None:
+    pass
 
 
 def _close_opened(opened: Future[ClientTransport]) -> None:

@@ -20,7 +20,7 @@ class StateListeners:
 
     def __init__(self, runtime: Runtime) -> None:
         self._listeners: Final = runtime.listeners
-        self._executor: Final = SerialExecutor(runtime.listener_pool, runtime.options.queue_bytes, on_room=lambda: None)
+        self._executor: Final = SerialExecutor(runtime.loop.pool, runtime.options.queue_bytes, on_room=lambda: None)
 
     def lost(self, connection: ConnectionRunner, error: AeronSparkError, unconfirmed: Sequence[OutgoingRecord]) -> None:
         """Call the listeners for a session that has ended, with the messages of these records.

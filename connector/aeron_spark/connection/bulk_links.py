@@ -8,13 +8,13 @@ repeats its request from the position that it has reached.
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable
 from math import inf
-from typing import Final, Protocol
+from typing import Final
 
 from aeron_spark.connection.links import OFFER_TIMEOUT_S, Link
+from aeron_spark.connection.loop import Loop
 from aeron_spark.connection.packet_watch import PacketWatch
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.usage import EndpointTraffic
@@ -29,7 +29,6 @@ from aeron_spark.transport.api import (
     SEE_DRIVER,
     ImageAvailable,
     ImageUnavailable,
-    Inbox,
     MessageArrived,
     PublicationRejected,
     SubscriptionFailed,
@@ -80,7 +79,8 @@ class BulkLink:
         self._owner = owner
         self._begins = begins
         self._send_lock = threading.Lock()
-        self._changed = threading.Condition()
+        self._clock = owner.loop.clock
+        self._changed = owner.loop.condition()
         bind_to_process(self)
         self._received: deque[memoryview] = deque()
         self._received_bytes = 0
@@ -108,12 +108,12 @@ class BulkLink:
 
         Raises WaitTimeout, or the error that closed the bulk link.
         """
-        start = time.monotonic()
+        start = self._clock()
         with self._changed:
             self._changed.wait_for(lambda: self.is_open_sent or self.closed, timeout_s)
-            remaining_s = min(answer_s, max(0.0, start + timeout_s - time.monotonic()))
+            remaining_s = min(answer_s, max(0.0, start + timeout_s - self._clock()))
             if not self._changed.wait_for(lambda: self.is_open or self.closed, remaining_s):
-                waited_s = time.monotonic() - start
+                waited_s = self._clock() - start
                 raise WaitTimeout(f"waited {waited_s:.3g} s for {self.label} to open", remedy="Check the network.")
         self.check()
 
@@ -125,7 +125,7 @@ class BulkLink:
         end = self._await_permission(timeout)
         with self._send_lock:
             self._await_taken(end, timeout)
-            now = self.connection.traffic.bulk_active_at = time.monotonic()
+            now = self.connection.traffic.bulk_active_at = self._clock()
             if not self.link.send([DATA, *parts], now):
                 self._await_taken(end, timeout)
 
@@ -138,7 +138,7 @@ class BulkLink:
         memory[:1] = DATA
         with self._send_lock:
             self._await_taken(end, timeout)
-            now = self.connection.traffic.bulk_active_at = time.monotonic()
+            now = self.connection.traffic.bulk_active_at = self._clock()
             if not self.link.send([memory], now):
                 self._await_taken(end, timeout)
 
@@ -151,7 +151,7 @@ class BulkLink:
             if not self._has_room(timeout):
                 return False
             memory[:1] = DATA
-            now = self.connection.traffic.bulk_active_at = time.monotonic()
+            now = self.connection.traffic.bulk_active_at = self._clock()
             self.link.send([memory], now)
         return True
 
@@ -199,7 +199,7 @@ class BulkLink:
     def close_after(self, seconds: float) -> None:
         """Have the event loop close both ends after ``seconds``, unless :meth:`keep_open` is called before."""
         with self._changed:
-            self._closes_at = time.monotonic() + seconds
+            self._closes_at = self._clock() + seconds
 
     def keep_open(self) -> bool:
         """Undo :meth:`close_after`; return False if the bulk link is closed."""
@@ -255,6 +255,27 @@ class BulkLink:
         elif self._begins and self.link.connected:
             return not self._send_open(now)
         return False
+
+    def on_event(self, event: TransportEvent, now: float) -> None:
+        """Take frames, and end with the image of the peer."""
+        link = self.link
+        match event:
+            case MessageArrived() if event.image == link.image:
+                try:
+                    self.take_frame(event.payload, now)
+                except (TamperedError, DataFormatError) as error:
+                    self.end(error)
+            case ImageAvailable():
+                if link.image is None and is_from_address(event.source, link.source_address):
+                    link.image = event.image
+                else:
+                    self._owner.loop.inbox.reject(event.image, FOREIGN_IMAGE)
+            case ImageUnavailable() if event.image == link.image:
+                self.end(TransportError(f"the peer has left {self.label}", remedy=OPEN_ANOTHER))
+            case SubscriptionFailed() | PublicationRejected():
+                self.end(event.error_of(self.label))
+            case _:
+                pass
 
     def take_frame(self, payload: memoryview, now: float) -> None:
         """Take a frame. Raises TamperedError or DataFormatError for a frame that is not the peer's."""
@@ -327,7 +348,7 @@ class BulkLink:
     def _send_close(self) -> None:
         """Send CLOSE, if Aeron takes it at once."""
         with self._send_lock:
-            now = time.monotonic()
+            now = self._clock()
             if self.is_open and self.link.retry(now, OFFER_TIMEOUT_S):
                 self.link.send([CLOSE], now, OFFER_TIMEOUT_S)
 
@@ -368,7 +389,7 @@ class BulkLink:
 
         Raises WaitTimeout after ``timeout_s``, and the error that closed the bulk link.
         """
-        end = time.monotonic() + timeout_s
+        end = self._clock() + timeout_s
         if self._is_sending_held:
             with self._changed:
                 may_send = self._changed.wait_for(lambda: not self._is_sending_held or self.closed, timeout_s)
@@ -382,13 +403,13 @@ class BulkLink:
 
     def _has_room(self, timeout_s: float) -> bool:
         self.check()
-        return not self._is_sending_held and self.link.retry(time.monotonic(), timeout_s)
+        return not self._is_sending_held and self.link.retry(self._clock(), timeout_s)
 
     def _await_taken(self, end: float, timeout_s: float) -> None:
         """Offer the waiting frame until Aeron takes it. Raises WaitTimeout at ``end`` (monotonic seconds)."""
         while True:
             self.check()
-            now = time.monotonic()
+            now = self._clock()
             if self.link.retry(now, max(0.0, min(ROOM_TIMEOUT_S, end - now))):
                 return
             if now >= end:
@@ -398,17 +419,6 @@ class BulkLink:
                     f"{f' ({result.sentence})' if result is not None else ''}",
                     remedy="The peer is slow or not connected. Try again.",
                 )
-
-
-class BulkLinkOwner(Protocol):
-    """The runtime of an endpoint, as far as bulk links use it. Thread-safe."""
-
-    @property
-    def inbox(self) -> Inbox:
-        """The inbox of the transport that is open now."""
-
-    def run_on_loop(self, job: Callable[[], None]) -> None:
-        """Run ``job`` on the event loop."""
 
 
 def _ignore(bulk_link: BulkLink) -> None:
@@ -421,13 +431,13 @@ class BulkLinks:
     Methods run on the event loop unless they are named thread-safe.
     """
 
-    def __init__(self, owner: BulkLinkOwner) -> None:
+    def __init__(self, loop: Loop) -> None:
+        self.loop: Final = loop
         self.on_removed: Callable[[BulkLink], object] = _ignore
         self.traffic = EndpointTraffic()
         """Counts the bytes of bulk links, with those of other links of the endpoint."""
         self.opened = 0
         """Number of bulk links since the start, for comparison with the number of handshakes."""
-        self._owner = owner
         self._by_token: dict[int, BulkLink] = {}
         self._by_number: dict[tuple[int, int], BulkLink] = {}
         self._opening: list[BulkLink] = []
@@ -447,6 +457,7 @@ class BulkLinks:
             self._by_token[bulk_link.link.token] = bulk_link
             self._by_number[id(bulk_link.connection), bulk_link.number] = bulk_link
             self.opened += 1
+        self.loop.own(bulk_link.link.token, bulk_link)
         self._opening.append(bulk_link)
         bulk_link.connection.traffic.add(bulk_link.link)
         self.traffic.add(bulk_link.link, "bulk")
@@ -490,31 +501,6 @@ class BulkLinks:
             if bulk_link.connection is connection:
                 bulk_link.hold(is_held)
 
-    def handle_event(self, event: TransportEvent, now: float) -> bool:
-        """Handle an event if it belongs to a bulk link; return whether it does."""
-        bulk_link = self._by_token.get(getattr(event, "token", -1))
-        if bulk_link is None:
-            return False
-        link = bulk_link.link
-        match event:
-            case MessageArrived() if event.image == link.image:
-                try:
-                    bulk_link.take_frame(event.payload, now)
-                except (TamperedError, DataFormatError) as error:
-                    bulk_link.end(error)
-            case ImageAvailable():
-                if link.image is None and is_from_address(event.source, link.source_address):
-                    link.image = event.image
-                else:
-                    self._owner.inbox.reject(event.image, FOREIGN_IMAGE)
-            case ImageUnavailable() if event.image == link.image:
-                bulk_link.end(TransportError(f"the peer has left {bulk_link.label}", remedy=OPEN_ANOTHER))
-            case SubscriptionFailed() | PublicationRejected():
-                bulk_link.end(event.error_of(bulk_link.label))
-            case _:
-                pass
-        return True
-
     def work(self, now: float) -> bool:
         """Continue the opening of bulk links; return whether an OPEN is about to be sent."""
         if not self._opening:  # as in most turns of the event loop, also of an endpoint with many bulk links
@@ -540,15 +526,15 @@ class BulkLinks:
 
     def pause(self, token: int) -> None:
         """Stop taking messages from a subscription."""
-        self._owner.inbox.pause(token)
+        self.loop.inbox.pause(token)
 
     def resume(self, token: int) -> None:
         """Take messages from a subscription again."""
-        self._owner.inbox.resume(token)
+        self.loop.inbox.resume(token)
 
     def schedule_removal(self, bulk_link: BulkLink) -> None:
         """Have the event loop close the publication and the subscription."""
-        self._owner.run_on_loop(lambda: self._remove(bulk_link))
+        self.loop.run_soon(lambda: self._remove(bulk_link))
 
     def _end_watched(self, connection: ConnectionRunner, error: TransportError) -> None:
         """End the bulk links of a connection whose packets take the same way: the idle ones, too, would lose data."""
@@ -564,7 +550,8 @@ class BulkLinks:
                 self._by_number.pop((id(bulk_link.connection), bulk_link.number), None)
         if is_known:
             self._opening = [one for one in self._opening if one is not bulk_link]
-            self._owner.inbox.close_subscription(bulk_link.link.token)
+            self.loop.disown(bulk_link.link.token)
+            self.loop.inbox.close_subscription(bulk_link.link.token)
             bulk_link.close_publication()
             bulk_link.connection.traffic.remove(bulk_link.link)
             self.traffic.remove(bulk_link.link)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from aeron_spark.connection.deliveries import Listeners
+from aeron_spark.connection.loop import Loop
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, Rpc
 from aeron_spark.connection.sender import Sender
@@ -19,7 +20,6 @@ from aeron_spark.protocol.message_types import TYPE_ID
 from aeron_spark.protocol.rpc_objects import Proxy
 from aeron_spark.protocol.session import Session
 from aeron_spark.transport.api import OfferResult
-from aeron_spark.waiting import result_within
 
 
 class ConnectionParts(Protocol):
@@ -28,6 +28,7 @@ class ConnectionParts(Protocol):
     id: int
     peer: PeerInfo
     connected_at: float
+    loop: Loop
     state_lock: threading.RLock
     """Guards the session, the listeners and the objects of the connection."""
     session: Session
@@ -217,7 +218,7 @@ class Connection:
         seconds = self._runner.ping_seconds(timeout)
         # The event loop ends the ping at its deadline, and ``end`` after the end of the event loop.
         what = f"the response of {self.label} to a ping"
-        return result_within(self._runner.begin_ping(seconds), seconds + GRACE_S, what, remedy=STUCK_REMEDY)
+        return self._runner.loop.wait(self._runner.begin_ping(seconds), seconds + GRACE_S, what, remedy=STUCK_REMEDY)
 
     def close(self, *, keep_session: bool = False) -> None:
         """Close: send the unsent messages, for some seconds at most, then CLOSE.

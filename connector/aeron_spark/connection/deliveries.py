@@ -239,7 +239,7 @@ class Deliveries:
         """Deliver a transfer after all earlier messages; ``delivery`` gives None if it failed."""
 
         def deliver() -> None:
-            deliver_now = delivery.result()
+            deliver_now = self._sender.loop.wait(delivery, None, "a transfer to be assembled")
             if deliver_now is not None:
                 deliver_now()
 

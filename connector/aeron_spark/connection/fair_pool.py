@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -62,7 +62,7 @@ class _Share:
 
 
 class FairPool:
-    """At most ``threads`` threads, of which the work of one share takes at most ``threads_per_share``. Thread-safe.
+    """The threads of ``pool``, of which the work of one share takes at most ``threads_per_share``. Thread-safe.
 
     The owners of work, such as connections, belong to shares, such as the keys of their clients. A free thread takes
     work of the share that has waited longest since its last turn, and of its owners that of the one that has. A share
@@ -74,12 +74,12 @@ class FairPool:
     """
 
     def __init__(
-        self, threads: int, threads_per_share: Callable[[], int], name: str, clock: Callable[[], float] = time.monotonic
+        self, pool: Executor, threads_per_share: Callable[[], int], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock: Final = clock
         self.threads_per_share = threads_per_share
         """Return the limit, which may change; work that runs continues."""
-        self._pool: Final = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._pool: Final = pool
         self._lock: Final = threading.Lock()
         self._shares: Final[dict[Hashable, _Share]] = {}  # with waiting or running work
         self._ready: Final[deque[Hashable]] = deque()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol
 
 from aeron_spark.connection.fair_pool import FairPool
+from aeron_spark.connection.loop import Loop
 from aeron_spark.connection.usage import ResponseMemory
 from aeron_spark.options import EndpointOptions
 from aeron_spark.protocol.message_types import Types
@@ -50,8 +50,8 @@ class EndpointServices(Protocol):
         """The codes under which peers receive the program's exceptions."""
 
     @property
-    def listener_pool(self) -> Executor:
-        """The threads that call listeners."""
+    def loop(self) -> Loop:
+        """The event loop, with the pool that calls listeners."""
 
     @property
     def worker_pool(self) -> FairPool:

@@ -14,7 +14,6 @@ takes that one for each frame, and would wait for each of them in turn.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
@@ -152,6 +151,7 @@ class PeerCalls:
         self.services: Final[dict[int, Service]] = {}
         self.failed_one_way = 0
         self._owner = owner
+        self._clock = owner.loop.clock
         self._service = service
         self._objects = objects
         self._send_response = respond
@@ -218,7 +218,7 @@ class PeerCalls:
         with self._inbound:
             if self._is_closed:
                 return
-            begins_here = self._backlog.add(requests, time.monotonic())
+            begins_here = self._backlog.add(requests, self._clock())
             needs_worker = not begins_here and self._backlog.take_worker()
         if needs_worker:
             self._submit(self._take_backlog)
@@ -321,7 +321,7 @@ class PeerCalls:
         if refusal is not None and call_id != ONE_WAY:
             return self._refused(call_id, Failure(refusal.reason, refusal.what))
         what = describe_request(head)
-        call = PeerCall(call_id, service, number, payload, head, found, size, time.monotonic(), what)
+        call = PeerCall(call_id, service, number, payload, head, found, size, self._clock(), what)
         with self._inbound:
             self._running += 1
             self._running_bytes += size
@@ -398,7 +398,7 @@ class PeerCalls:
         if error is not None and call.is_one_way and isinstance(value, Failure):
             self._report(error)
         try:
-            self._on_ended(call, time.monotonic() - call.arrived_at, error)
+            self._on_ended(call, self._clock() - call.arrived_at, error)
         except Exception as failure:  # of the observer, such as an error without a text: the caller gets its response
             self._report(failure)
         if response is not None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import heapq
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -55,7 +54,7 @@ from aeron_spark.protocol.rpc_messages import (
     encode_object,
 )
 from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, ConnectionObjects, Mode, Proxy, remote_of
-from aeron_spark.waiting import fail, resolve, result_within
+from aeron_spark.waiting import fail, resolve
 
 STUCK_REMEDY: Final = (
     "Connect again: this process has too much to do, or its connection has failed. The peer may still run the request."
@@ -96,15 +95,13 @@ class Rpc:
     identify a call. ``late`` counts responses to ended calls, ``forged`` those to calls that were never made.
     """
 
-    def __init__(
-        self, owner: EndpointServices, state_lock: threading.RLock, transfers: Transfers, number: int, *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    def __init__(self, owner: EndpointServices, state_lock: threading.RLock, transfers: Transfers, number: int) -> None:
         self._owner = owner
         self._state_lock = state_lock
         self._transfers = transfers
         self._number = number
-        self._clock = clock
+        self._loop = owner.loop
+        self._clock = owner.loop.clock
         self.objects = ConnectionObjects(owner.objects, self._invoke, state_lock, max_objects=owner.options.max_objects)
         bind_to_process(self)
         self.late = 0
@@ -249,7 +246,7 @@ class Rpc:
             self._transfers.request(_kind_of(request), record, self._until(timeout), response)
             # The event loop ends the call at its deadline. The grace is for a loop that is late or has ended.
             timeout_s = timeout + GRACE_S if timeout else None
-            return result_within(
+            return self._loop.wait(
                 response, timeout_s, f"the response to {describe_request(request)}", remedy=STUCK_REMEDY
             )
         except BaseException:

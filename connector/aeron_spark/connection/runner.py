@@ -104,9 +104,6 @@ class ConnectionOwner(EndpointServices, Protocol):
     def report(self, connection: ConnectionRunner | None, error: BaseException) -> None:
         """Report an error to the error listeners."""
 
-    def request_flush(self, connection: ConnectionRunner) -> None:
-        """Have the event loop flush the connection's sender soon, because Aeron did not take a frame."""
-
     def pause(self, token: int) -> None:
         """Stop taking messages from a subscription, so that Aeron's window fills."""
 
@@ -126,14 +123,16 @@ class ConnectionRunner:
 
     def __init__(
         self, owner: ConnectionOwner, peer: PeerInfo, number: int,
-        connection_class: Callable[[ConnectionParts], Connection], clock: Callable[[], float] = time.monotonic,
+        connection_class: Callable[[ConnectionParts], Connection],
     ) -> None:  # fmt: skip
-        """Raises what ``connection_class`` raises. ``clock`` gives monotonic seconds."""
-        options, now = owner.options, clock()
+        """Raises what ``connection_class`` raises."""
+        options, loop = owner.options, owner.loop
+        now = loop.clock()
         self.id = number
         self.peer = peer
         self._grant = EVERYTHING
         self.owner = owner
+        self.loop = loop
         self.connected_at = time.time()
         """When the connection was made, in seconds since 1970."""
         self.traffic = Traffic(now)
@@ -141,26 +140,24 @@ class ConnectionRunner:
         self.tampered: list[float] = []  # times of recent frames that failed their authentication
         self.state_lock = threading.RLock()
         self.session = Session(options.session_limits, now)
-        self.sender = Sender(
-            self.session, options.times, self.state_lock, lambda: self.label, lambda: owner.request_flush(self), clock
-        )  # fmt: skip
+        self.sender = Sender(self.session, options.times, self.state_lock, lambda: self.label, loop)
         self.is_held = False
         """Whether the endpoint reads nothing from it for now."""
         self.messages_received = 0
         self.listeners: Listeners[Callable[[Any], object]] = Listeners()
         self.disconnect_listeners: list[Callable[[Connection], object]] = []
-        self._clock = clock
+        self._clock = loop.clock
         self._times = times = options.times
         self._pings = Pings(times.ping_seconds)
         self._ping_waiters: dict[int, Future[float]] = {}  # by number
         self._round_trip = RoundTrip(times.keep_alive_seconds, now) if times.measures_round_trip else None
         self._watch_link(now)
-        self._delivering = SerialExecutor(owner.listener_pool, options.queue_bytes, self._has_room)
-        self._assembling = SerialExecutor(owner.listener_pool, options.queue_bytes, self._has_room)
+        self._delivering = SerialExecutor(loop.pool, options.queue_bytes, self._has_room)
+        self._assembling = SerialExecutor(loop.pool, options.queue_bytes, self._has_room)
         self.transfers = Transfers(
             self.sender, options, self._assembling, self._refusal_of_transfer, self._take_transfer, self._report
         )
-        self.rpc = Rpc(owner, self.state_lock, self.transfers, number, clock=clock)
+        self.rpc = Rpc(owner, self.state_lock, self.transfers, number)
         types, objects = owner.types, self.rpc.objects
         service = ObjectService(types, objects, owner.error_codes, self._is_permitted)
         self.peer_calls = PeerCalls(

@@ -1,14 +1,10 @@
-"""Runs an endpoint: its event loop, thread pools, links, message types, objects and listeners."""
+"""The parts of an endpoint that its connections share: links, pools, message types, objects and listeners."""
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from concurrent.futures import Future
+from typing import Final, Protocol
 
 from aeron_spark.connection.bulk_links import FOREIGN_IMAGE, BulkLinks
 from aeron_spark.connection.deliveries import SerialExecutor
@@ -16,7 +12,7 @@ from aeron_spark.connection.endpoint_listeners import ConnectionChanged, Endpoin
 from aeron_spark.connection.fair_pool import FairPool
 from aeron_spark.connection.holds import ConnectionHolds
 from aeron_spark.connection.links import Link
-from aeron_spark.connection.loop import IDLE_WAIT_S, Deadlines, EventLoop
+from aeron_spark.connection.loop import IDLE_WAIT_S, Loop
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.usage import EndpointTraffic, ResponseMemory
 from aeron_spark.errors import (
@@ -26,6 +22,7 @@ from aeron_spark.errors import (
     TamperedError,
     TransportError,
     UsageError,
+    WaitTimeout,
 )
 from aeron_spark.facts import Bus
 from aeron_spark.options import EndpointOptions
@@ -45,20 +42,9 @@ from aeron_spark.transport.api import (
     SubscriptionFailed,
     TransportEvent,
 )
-from aeron_spark.waiting import fail
-
-LOG: Final = logging.getLogger("aeron_spark.endpoint")
+from aeron_spark.waiting import resolve
 
 FULL_SCAN_INTERVAL_S: Final = 0.045  # between two checks of connections without received frames: about five ticks
-MAX_LISTENER_THREADS: Final = 4096  # at most one for each connection with deliveries; made when needed
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Work for the event loop. ``done`` fails if the event loop ends before."""
-
-    run: Callable[[], None]
-    done: Future[Any] | None = None
 
 
 class EndpointRunner(Protocol):
@@ -114,13 +100,14 @@ class EndpointRunner(Protocol):
 
 
 class Runtime:
-    """The threads and tables of one endpoint. It calls one runner, and is the owner of the endpoint's connections.
+    """The tables of one endpoint. It calls one runner, and is the owner of the endpoint's connections.
 
-    Call :meth:`bind` first. The link table belongs to the event loop.
+    Call :meth:`bind` first.
     """
 
-    def __init__(self, name: str, options: Callable[[], EndpointOptions], facts: Bus) -> None:
+    def __init__(self, loop: Loop, options: Callable[[], EndpointOptions], facts: Bus) -> None:
         """``options`` returns the present options."""
+        self.loop: Final = loop
         self.facts: Final = facts
         """The facts of the endpoint and its connections."""
         self._options: Final = options
@@ -131,37 +118,26 @@ class Runtime:
         self.listeners: Final = EndpointListeners(facts)
         self.listeners_of: Final = self.listeners.listeners_of
         """Call the endpoint's listeners of a message; return whether it has any."""
-        self.listener_pool: Final = ThreadPoolExecutor(MAX_LISTENER_THREADS, thread_name_prefix=f"{name}-listener")
-        self.worker_pool: Final = FairPool(options().workers, lambda: options().workers_per_key, f"{name}-worker")
+        workers = loop.executor(options().workers, f"{loop.name}-worker")
+        self.worker_pool: Final = FairPool(workers, lambda: options().workers_per_key, loop.clock)
         self.pools: Final = [self.worker_pool]
         """The pools whose ``tick`` the event loop calls. Add others before the start."""
-        self.bulk_links: Final = BulkLinks(self)
-        self.deadlines: Final = Deadlines(lambda: self.inbox.wake())
-        self.loop: Final = EventLoop(
-            name, lambda: self._runner.inbox, self._handle, self._work, self._tick, self._is_idle
-        )
+        self.bulk_links: Final = BulkLinks(loop)
         self.traffic: Final = EndpointTraffic()
         """The bytes of all links."""
         self.bulk_links.traffic = self.traffic
         self.holds: Final = ConnectionHolds(lambda: options().memory_limit, self.bulk_links, self._end_largest, facts)
         self.is_memory_full: Final = self.holds.is_memory_full
         """Return whether no memory is left for so many bytes of a connection."""
-        self.lock: Final = threading.Lock()
-        """Guards ``is_closing``, ``jobs`` and the connections that wait for a flush."""
-        self.jobs: list[Job] = []
-        """Jobs of other threads for the event loop."""
-        self.is_closing = False
         self.tampered = 0
         """Frames that failed their authentication, of all connections."""
         self._runner: EndpointRunner
-        self._links: dict[int, tuple[ConnectionRunner, Link]] = {}  # by token
-        self._flush_requests: set[ConnectionRunner] = set()
-        self._takes_jobs = True  # False after the end of the event loop
-        self._ended = threading.Event()
-        self._error_executor = SerialExecutor(self.listener_pool, options().queue_bytes, lambda: None)
+        self._ended: Final[Future[None]] = Future()
+        self._error_executor = SerialExecutor(loop.pool, options().queue_bytes, lambda: None)
         # connections that received a frame since the last tick, or are due
         self._touched: set[ConnectionRunner] = set()
         self._next_full_scan = 0.0
+        loop.bind(self)
 
     def bind(self, runner: EndpointRunner) -> None:
         """Give the runtime its runner. Call it once, before any other method."""
@@ -172,7 +148,7 @@ class Runtime:
     @property
     def closed(self) -> bool:
         """Whether the endpoint has ended."""
-        return self._ended.is_set()
+        return self._ended.done()
 
     def wait_closed(self, timeout_s: float | None) -> bool:
         """Wait until the endpoint has ended; return False after ``timeout_s`` seconds.
@@ -181,23 +157,21 @@ class Runtime:
         """
         if self.loop.is_current_thread:
             raise UsageError("the event loop cannot wait for its own end", remedy="Wait in another thread.")
-        return self._ended.wait(timeout_s)
-
-    def begin_closing(self) -> bool:
-        """Mark the endpoint as closing; return whether this call is the first to do so."""
-        with self.lock:
-            is_first, self.is_closing = not self.is_closing, True
-        return is_first
+        try:
+            self.loop.wait(self._ended, timeout_s, "the endpoint to end")
+        except WaitTimeout:
+            return False
+        return True
 
     def stop(self) -> None:
         """Stop the event loop, end every connection, then stop the other threads."""
         self.loop.stop()
         self.bulk_links.fail_all(closed_error())
-        self._runner.end_all(time.monotonic())
-        self._drop_jobs()
+        self._runner.end_all(self.loop.clock())
+        self.loop.end()
+        self._touched.clear()
         self.worker_pool.shutdown()
-        self.listener_pool.shutdown(wait=False)
-        self._ended.set()
+        resolve(self._ended, None)
 
     # For connections, bulk links and runners. Thread-safe.
 
@@ -210,31 +184,6 @@ class Runtime:
     def options(self) -> EndpointOptions:
         """The present options."""
         return self._options()
-
-    def run_on_loop(self, job: Callable[[], None]) -> None:
-        """Run ``job`` on the event loop, unless that has ended."""
-        self._add_job(Job(job))
-
-    def call_on_loop(self, job: Callable[[], Any]) -> Future[Any]:
-        """Run ``job`` on the event loop; return a future of its result or error. It is EndedError if the loop ends."""
-        done: Future[Any] = Future()
-
-        def run() -> None:
-            try:
-                done.set_result(job())
-            except BaseException as error:
-                done.set_exception(error)
-
-        self._add_job(Job(run, done))
-        return done
-
-    def request_flush(self, connection: ConnectionRunner) -> None:
-        """Have the event loop flush the connection's sender soon."""
-        with self.lock:
-            if self._takes_jobs:
-                self._flush_requests.add(connection)
-        if not self.loop.is_current_thread:
-            self.inbox.wake()
 
     def pause(self, token: int) -> None:
         """Stop taking messages from a subscription."""
@@ -270,7 +219,7 @@ class Runtime:
         if connection.closed:
             return
         if connection.connected and not self.loop.is_current_thread:
-            connection.sender.drain(time.monotonic() + self.options.close_timeout)
+            connection.sender.drain(self.loop.clock() + self.options.close_timeout)
         self.disconnect(connection, keep_session)
 
     def disconnect(
@@ -282,99 +231,36 @@ class Runtime:
         """
         connection.close_error = connection.close_error or error
         self._send_close(connection, keep_session, error)
-        self.run_on_loop(lambda: self._runner.close_connection(connection, keep_session, time.monotonic()))
+        self.loop.run_soon(lambda: self._runner.close_connection(connection, keep_session, self.loop.clock()))
 
     # For runners, on the event loop.
 
     def add_link(self, connection: ConnectionRunner, link: Link) -> None:
         """Give the frames of a link to a connection."""
-        self._links[link.token] = (connection, link)
+        self.loop.own(link.token, _CarriedLink(self, connection, link))
         connection.traffic.add(link)
         self.traffic.add(link, "message")
 
     def remove_link(self, link: Link) -> None:
         """Close both directions of a link."""
-        found = self._links.pop(link.token, None)
+        carried = self.loop.disown(link.token)
         self.inbox.close_subscription(link.token)
-        if found is None:
-            link.close()
-        else:
-            found[0].sender.close_link(link)
-            found[0].traffic.remove(link)
+        if isinstance(carried, _CarriedLink):
+            carried.connection.sender.close_link(link)
+            carried.connection.traffic.remove(link)
             self.traffic.remove(link)
+        else:
+            link.close()
 
-    # The event loop's calls.
+    # For the event loop.
 
-    def _handle(self, event: TransportEvent, now: float) -> None:
-        found = self._links.get(getattr(event, "token", -1))
-        if found is None:
-            if isinstance(event, DriverLost):
-                self._lose_driver(event, now)
-            elif not self.bulk_links.handle_event(event, now):
-                self._runner.handle_event(event, now)
-            return
-        connection, link = found
-        match event:
-            case MessageArrived():
-                if event.image == link.image:
-                    self._receive_frame(connection, link, event.payload, now)
-            case ImageAvailable():
-                # The ids of a link are for one peer: a second image, or one from another address, is not that peer's.
-                if link.image is None and is_from_address(event.source, link.source_address):
-                    link.image = event.image
-                else:
-                    self.inbox.reject(event.image, FOREIGN_IMAGE)
-            case ImageUnavailable():
-                if event.image == link.image:
-                    link.image = None
-                    error = self._runner.lost_image_error()
-                    if error is not None:
-                        self._link_lost(connection, link, error, now)
-            case SubscriptionFailed() | PublicationRejected():
-                self._link_lost(connection, link, event.error_of(f"the link of {connection.label}"), now)
-            case _:
-                self._runner.handle_event(event, now)
-
-    def _lose_driver(self, event: DriverLost, now: float) -> None:
+    def handle_event(self, event: TransportEvent, now: float) -> None:
+        """Handle an event that belongs to no link, or the loss of the media driver."""
         try:
-            self.bulk_links.fail_all(event.error)
+            if isinstance(event, DriverLost):
+                self.bulk_links.fail_all(event.error)
         finally:  # the inbox reports the loss once, and without it the endpoint would wait for ever
             self._runner.handle_event(event, now)
-
-    def _link_lost(self, connection: ConnectionRunner, link: Link, error: AeronSparkError, now: float) -> None:
-        if link.is_verified:
-            self._runner.interrupted(connection, error, now, expired=False)
-        else:
-            self._runner.link_failed(link, error, now)
-
-    def _receive_frame(self, connection: ConnectionRunner, link: Link, payload: memoryview, now: float) -> None:
-        self._touched.add(connection)
-        try:
-            if not link.is_verified:
-                received = link.verify(payload)
-                self._runner.link_verified(link, received, now)
-                return
-            closed = connection.receive(link, payload, now)
-            if closed is not None:
-                self._runner.peer_closed(connection, closed, now)
-        except (TamperedError, DataFormatError) as error:
-            self.tampered += 1
-            if link.is_verified:
-                self._count_tampered(connection, error, now)
-            else:
-                self.report(connection, error)
-                self._runner.link_failed(link, error, now)
-
-    def _count_tampered(self, connection: ConnectionRunner, error: AeronSparkError, now: float) -> None:
-        """Replace the link after an altered frame; end the connection after too many of them within some seconds."""
-        since = now - self.options.tampered_time
-        connection.tampered = [*(at for at in connection.tampered if at > since), now]
-        self.report(connection, error)
-        if len(connection.tampered) >= self.options.max_tampered:
-            self._send_close(connection, keep_session=False)
-            self._runner.session_failed(connection, error, now)
-        else:
-            self._runner.interrupted(connection, error, now, expired=False)
 
     def _send_close(
         self, connection: ConnectionRunner, keep_session: bool, error: AeronSparkError | None = None
@@ -386,54 +272,19 @@ class Runtime:
         self.report(connection, error)
         self.disconnect(connection, keep_session=False, error=error)
 
-    def _work(self, now: float) -> bool:
-        if self.jobs or self._flush_requests:  # read without the lock: a thread that adds one wakes the loop afterwards
-            self._run_jobs()
+    def work(self, now: float) -> bool:
+        """Continue the opening of bulk links, then do the work of the runner."""
         is_opening = self.bulk_links.work(now)
-        return self._runner.work(now) or bool(self._flush_requests) or is_opening
+        return self._runner.work(now) or is_opening
 
-    def _run_jobs(self) -> None:
-        with self.lock:
-            flush_requests, self._flush_requests = self._flush_requests, set()
-            jobs, self.jobs = self.jobs, []
-        for work in (*(job.run for job in jobs), *(connection.sender.flush for connection in flush_requests)):
-            try:
-                work()
-            except Exception as error:  # of one job or connection: the others continue
-                LOG.exception("event loop %s: a job failed", self.loop.name)
-                self.loop.failed = error
-
-    def _add_job(self, job: Job) -> None:
-        with self.lock:
-            if self._takes_jobs:
-                self.jobs.append(job)
-            elif job.done is not None:
-                job.done.set_exception(closed_error())
-        if self.loop.is_running:  # a loop that starts later begins with the jobs
-            self.inbox.wake()
-
-    def _drop_jobs(self) -> None:
-        """Let the jobs of the ended event loop fail, and take no others."""
-        with self.lock:
-            jobs, self.jobs, self._takes_jobs = self.jobs, [], False
-            self._flush_requests.clear()
-        self._touched.clear()
-        for job in jobs:
-            if job.done is not None:
-                fail(job.done, closed_error())
-
-    def _is_idle(self) -> bool:
-        next_tick = time.monotonic() + IDLE_WAIT_S
-        if (
-            self._touched
-            or not self._runner.is_idle
-            or any(pool.has_waiting for pool in self.pools)
-            or self.deadlines.is_due(next_tick)
-        ):
+    def is_idle(self, now: float) -> bool:
+        """Whether no connection and no pool needs a tick within IDLE_WAIT_S."""
+        if self._touched or not self._runner.is_idle or any(pool.has_waiting for pool in self.pools):
             return False
-        return not any(connection.ends_wait_by(next_tick) for connection in self._runner.connections)
+        return not any(connection.ends_wait_by(now + IDLE_WAIT_S) for connection in self._runner.connections)
 
-    def _tick(self, now: float) -> None:
+    def tick(self, now: float) -> None:
+        """Check the connections, and do what is due."""
         # Acknowledgements are due within two ticks, and only after received frames. Everything else has more time.
         is_full_scan = now >= self._next_full_scan
         if is_full_scan:
@@ -456,5 +307,75 @@ class Runtime:
                 self._runner.session_failed(connection, error, now)
         for pool in self.pools:
             pool.tick()
-        self.deadlines.expire(now)
         self._runner.run_due(now)
+
+
+class _CarriedLink:
+    """Handles the events of the link of a connection."""
+
+    def __init__(self, runtime: Runtime, connection: ConnectionRunner, link: Link) -> None:
+        self._runtime: Final = runtime
+        self._runner: Final = runtime._runner
+        self.connection: Final = connection
+        self._link: Final = link
+
+    def on_event(self, event: TransportEvent, now: float) -> None:
+        """Give frames to the connection, and changes of the link to the runner."""
+        link = self._link
+        match event:
+            case MessageArrived():
+                if event.image == link.image:
+                    self._receive_frame(event.payload, now)
+            case ImageAvailable():
+                # The ids of a link are for one peer: a second image, or one from another address, is not that peer's.
+                if link.image is None and is_from_address(event.source, link.source_address):
+                    link.image = event.image
+                else:
+                    self._runtime.inbox.reject(event.image, FOREIGN_IMAGE)
+            case ImageUnavailable():
+                if event.image == link.image:
+                    link.image = None
+                    error = self._runner.lost_image_error()
+                    if error is not None:
+                        self._lose(error, now)
+            case SubscriptionFailed() | PublicationRejected():
+                self._lose(event.error_of(f"the link of {self.connection.label}"), now)
+            case _:
+                self._runner.handle_event(event, now)
+
+    def _receive_frame(self, payload: memoryview, now: float) -> None:
+        runtime, connection, link = self._runtime, self.connection, self._link
+        runtime._touched.add(connection)
+        try:
+            if not link.is_verified:
+                received = link.verify(payload)
+                self._runner.link_verified(link, received, now)
+                return
+            closed = connection.receive(link, payload, now)
+            if closed is not None:
+                self._runner.peer_closed(connection, closed, now)
+        except (TamperedError, DataFormatError) as error:
+            runtime.tampered += 1
+            if link.is_verified:
+                self._count_tampered(error, now)
+            else:
+                runtime.report(connection, error)
+                self._runner.link_failed(link, error, now)
+
+    def _count_tampered(self, error: AeronSparkError, now: float) -> None:
+        """Replace the link after an altered frame; end the connection after too many of them within some seconds."""
+        runtime, connection = self._runtime, self.connection
+        since = now - runtime.options.tampered_time
+        connection.tampered = [*(at for at in connection.tampered if at > since), now]
+        runtime.report(connection, error)
+        if len(connection.tampered) >= runtime.options.max_tampered:
+            runtime._send_close(connection, keep_session=False)
+            self._runner.session_failed(connection, error, now)
+        else:
+            self._runner.interrupted(connection, error, now, expired=False)
+
+    def _lose(self, error: AeronSparkError, now: float) -> None:
+        if self._link.is_verified:
+            self._runner.interrupted(self.connection, error, now, expired=False)
+        else:
+            self._runner.link_failed(self._link, error, now)

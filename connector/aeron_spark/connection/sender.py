@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -18,12 +17,13 @@ from functools import partial
 from typing import Final
 
 from aeron_spark.connection.links import OFFER_TIMEOUT_S, Link
+from aeron_spark.connection.loop import Loop
 from aeron_spark.errors import AeronSparkError, ConnectError, WaitTimeout
 from aeron_spark.protocol.frames import FRAME_HEAD, RECORD_HEAD, Buffer, OutgoingRecord, RecordKind, encode_number
 from aeron_spark.protocol.liveness import KeepAlive, Times
 from aeron_spark.protocol.session import RECORD_COST, Pushed, Session
 from aeron_spark.transport.api import OfferResult
-from aeron_spark.waiting import fail, resolve, result_within
+from aeron_spark.waiting import fail, resolve
 
 DISCONNECTED_POLL_S: Final = 0.05  # between two checks of a sender without a link
 ROOM_POLL_S: Final = 0.002  # between two checks of a sender without room; an acknowledgement ends the wait
@@ -39,15 +39,13 @@ class Sender:
     """The sending half of a connection. Thread-safe.
 
     ``session`` numbers, keeps and repeats the sequenced records. ``state_lock`` guards it, and the records that wait.
-    ``room`` is notified when more records may be accepted. ``request_flush`` has the event loop call :meth:`flush`, and
-    does not block. ``clock`` gives monotonic seconds.
+    ``room`` is notified when more records may be accepted.
     """
 
     def __init__(
-        self, session: Session, times: Times, state_lock: threading.RLock, label: Callable[[], str],
-        request_flush: Callable[[], None], clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
-        self.room = threading.Condition(state_lock)
+        self, session: Session, times: Times, state_lock: threading.RLock, label: Callable[[], str], loop: Loop
+    ) -> None:
+        self.room = loop.condition(state_lock)
         self.link: Link | None = None
         self.error: AeronSparkError | None = None
         """The error of :meth:`close`."""
@@ -55,14 +53,15 @@ class Sender:
         """Whether sequenced records wait although the link could take them. Others, and acknowledgements, are sent."""
         self.deferred_bytes = 0
         """Bytes of the deferred responses, including RECORD_COST for each."""
-        self.keep_alive = KeepAlive(times.keep_alive_seconds, clock())  # of the link
+        self.keep_alive = KeepAlive(times.keep_alive_seconds, loop.clock())  # of the link
         self.session = session
         self._times = times
         self.state_lock = state_lock
         self._send_lock = threading.Lock()
         self._label = label
-        self._request_flush = request_flush
-        self._clock = clock
+        self.loop = loop
+        self.clock = loop.clock
+        """Returns monotonic seconds."""
         self._refusal: AeronSparkError | None = None
         self._unsequenced: deque[OutgoingRecord] = deque()
         self._deferred: deque[tuple[int, bytes]] = deque()
@@ -125,7 +124,7 @@ class Sender:
             with self.state_lock:
                 if self.error is not None or self._refusal is not None:
                     self.check()
-                pushed = self.session.push(kind, payload, self._clock())
+                pushed = self.session.push(kind, payload, self.clock())
             self.flush(OFFER_TIMEOUT_S)
             if pushed is Pushed.ACCEPTED:
                 return
@@ -137,7 +136,7 @@ class Sender:
         while done < len(payloads):
             with self.state_lock:
                 self.check()
-                accepted, pushed = self.session.push_many(kind, payloads[done:], self._clock())
+                accepted, pushed = self.session.push_many(kind, payloads[done:], self.clock())
             done += accepted
             self.flush(OFFER_TIMEOUT_S)
             if pushed is not Pushed.ACCEPTED:
@@ -175,7 +174,7 @@ class Sender:
                 error: AeronSparkError | None = None
                 try:
                     self.check()
-                    pushed = self.session.push(kind, payload, self._clock())
+                    pushed = self.session.push(kind, payload, self.clock())
                 except AeronSparkError as raised:
                     error = raised
                 else:
@@ -200,7 +199,7 @@ class Sender:
             if self.error is None:
                 self._deferred.append((kind, payload))
                 self.deferred_bytes += len(payload) + RECORD_COST
-                self._push_deferred(self._clock())
+                self._push_deferred(self.clock())
         self.flush()
 
     def make_room(self, now: float) -> bool:
@@ -218,7 +217,7 @@ class Sender:
         session = self.session
         with self.room:
             while session.attached and (session.pending or self._deferred):
-                remaining = end - self._clock()
+                remaining = end - self.clock()
                 if remaining <= 0:
                     return False
                 self.room.wait(min(remaining, ROOM_POLL_S))
@@ -229,11 +228,11 @@ class Sender:
     def send_confirmed(self, message: bytes, seconds: float) -> None:
         """Send an encoded message, and wait up to ``seconds`` until the peer's listeners have returned."""
         number, confirmed = self._await_confirmation()
-        end = self._clock() + seconds
+        end = self.clock() + seconds
         try:
             self.push(RecordKind.MESSAGE_ACK_WANTED, encode_number(number) + message, end)
-            remaining = end - self._clock()
-            result_within(confirmed, remaining, f"{self._label()} {CONFIRMS}", remedy=CONFIRM_REMEDY)
+            remaining = end - self.clock()
+            self.loop.wait(confirmed, remaining, f"{self._label()} {CONFIRMS}", remedy=CONFIRM_REMEDY)
         finally:
             with self.state_lock:
                 self._unconfirmed.pop(number, None)
@@ -293,7 +292,7 @@ class Sender:
             link = self.link
             try:
                 if link is not None and not self._send_frame(link, timeout_s):
-                    self._request_flush()
+                    self.loop.request_flush(self.flush)
             finally:
                 self._send_lock.release()
             if not self._has_more(link):
@@ -388,7 +387,7 @@ class Sender:
             raise self._not_connected_error()
         with self.room:
             self.check()
-            remaining = end - self._clock()
+            remaining = end - self.clock()
             if remaining > 0:
                 self.room.wait(min(remaining, ROOM_POLL_S if self.session.attached else DISCONNECTED_POLL_S))
                 return
@@ -414,7 +413,7 @@ class Sender:
 
     def _send_frame(self, link: Link, timeout_s: float) -> bool:
         """Send a frame with the records that wait; return False if Aeron took it not, or not the one before."""
-        now, session = self._clock(), self.session
+        now, session = self.clock(), self.session
         if not link.retry(now, timeout_s):
             return False
         with self.state_lock:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -252,7 +251,7 @@ class Transfers:
     ) -> None:
         for kind, payload in records:
             self._check(start)
-            self._sender.push(KINDS[kind], payload, time.monotonic() + seconds)
+            self._sender.push(KINDS[kind], payload, self._sender.clock() + seconds)
         if acknowledged is not None:
             acknowledged()
         self._check(start)

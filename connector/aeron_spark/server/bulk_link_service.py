@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import secrets
-import time
-from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from aeron_spark.connection.bulk_links import METHODS, SERVICE, BulkLink, BulkLinks
 from aeron_spark.connection.links import Link
+from aeron_spark.connection.loop import Loop
 from aeron_spark.connection.packet_watch import PacketWatch, alive_times
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import DataFormatError, RefusedError, WaitTimeout
@@ -21,10 +19,6 @@ from aeron_spark.server.server_endpoint import ServerEndpoint
 from aeron_spark.transport.api import MTU_BYTES, ChannelPair, ChannelSettings, LinkIds
 from aeron_spark.transport.channel import FRAME_ALIGNMENT
 from aeron_spark.transport.packet_sizes import network_path, open_bytes
-from aeron_spark.waiting import result_within
-
-RunOnLoop = Callable[[Callable[[], Any]], Future[Any]]
-READY_POLL_INTERVAL_S: Final = 0.0005  # until the driver has opened the publication and the subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +34,13 @@ class _Parameters:
 class BulkLinkHandler:
     """Opens bulk links on the connections of a server.
 
-    ``run_on_loop`` runs a function on the server's event loop and returns its future result.
+    ``loop`` is that of the server.
     """
 
-    def __init__(self, endpoint: ServerEndpoint, bulk_links: BulkLinks, run_on_loop: RunOnLoop) -> None:
+    def __init__(self, endpoint: ServerEndpoint, bulk_links: BulkLinks, loop: Loop) -> None:
         self._endpoint = endpoint
         self._bulk_links = bulk_links
-        self._run_on_loop = run_on_loop
+        self._loop = loop
         self._ids: dict[BulkLink, LinkIds] = {}
 
     def serve(self, connection: ConnectionRunner) -> None:
@@ -78,7 +72,7 @@ class BulkLinkHandler:
             allowed = MTU_BYTES if path is None else path.mtu_bytes
             own_mtu = max(MTU_BYTES, min(allowed, mtu - mtu % FRAME_ALIGNMENT))
             channel_settings = replace(channel_settings, mtu_bytes=own_mtu)
-            watch = PacketWatch.of(address, own_mtu, time.monotonic())
+            watch = PacketWatch.of(address, own_mtu, self._loop.clock())
         own_mtu = channel_settings.mtu_bytes
         parameters = _Parameters(channel_settings, alive_times(options.times), open_bytes(own_mtu), watch)
         return self._open(connection, part, parameters) | {"mtu": own_mtu}
@@ -87,18 +81,18 @@ class BulkLinkHandler:
         """Release the ids of a bulk link that ended; on the event loop."""
         ids = self._ids.pop(bulk_link, None)
         if ids is not None:
-            self._endpoint.pools.release(ids, time.monotonic())
+            self._endpoint.pools.release(ids, self._loop.clock())
 
     def _open(self, connection: ConnectionRunner, part: bytes, parameters: _Parameters) -> dict[str, Any]:
         server_part = secrets.token_bytes(RANDOM_BYTES)
         timeout_s = parameters.times.setup_seconds
-        opening = self._run_on_loop(lambda: self._begin(connection, part, server_part, parameters))
-        bulk_link, ids = result_within(
+        opening = self._loop.call(lambda: self._begin(connection, part, server_part, parameters))
+        bulk_link, ids = self._loop.wait(
             opening, timeout_s, "the server's event loop to open a bulk link",
             remedy="Connect again, or look at the server's load.",
         )  # fmt: skip
         try:
-            self._await_ready(bulk_link.link.pair, time.monotonic() + timeout_s)
+            self._await_ready(bulk_link.link.pair, timeout_s)
         except BaseException:
             bulk_link.close()
             raise
@@ -116,7 +110,7 @@ class BulkLinkHandler:
     def _begin(
         self, connection: ConnectionRunner, client_part: bytes, server_part: bytes, parameters: _Parameters
     ) -> tuple[BulkLink, LinkIds]:
-        endpoint, now = self._endpoint, time.monotonic()
+        endpoint, now = self._endpoint, self._loop.clock()
         keys, limit = endpoint.options.key_limits, endpoint.options.max_bulk_links
         if self._bulk_links.count(connection) >= limit:
             raise RefusedError(
@@ -152,15 +146,17 @@ class BulkLinkHandler:
         self._bulk_links.add(bulk_link)
         return bulk_link, ids
 
-    def _await_ready(self, pair: ChannelPair, deadline: float) -> None:
-        inbox = self._endpoint.transport.inbox
-        while not (inbox.ready(pair.token) and pair.publication.ready):
-            if pair.publication.failure or time.monotonic() >= deadline:
-                raise WaitTimeout(
-                    f"the media driver did not open a bulk link in time ({pair.publication.failure or 'no response'})",
-                    remedy="See the media driver's errors: aeron-spark errors.",
-                )
-            time.sleep(READY_POLL_INTERVAL_S)
+    def _await_ready(self, pair: ChannelPair, timeout_s: float) -> None:
+        inbox, publication = self._endpoint.transport.inbox, pair.publication
+
+        def is_ready() -> bool:
+            return inbox.ready(pair.token) and publication.ready
+
+        if not self._loop.wait_until(lambda: is_ready() or bool(publication.failure), timeout_s) or not is_ready():
+            raise WaitTimeout(
+                f"the media driver did not open a bulk link in time ({publication.failure or 'no response'})",
+                remedy="See the media driver's errors: aeron-spark errors.",
+            )
 
 
 class BulkLinkService:

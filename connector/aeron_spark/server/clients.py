@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -80,14 +80,14 @@ class ClientAccess:
     """The access of clients to one server. Thread-safe.
 
     The option ``allowAnyKey`` gives every grant to a key that the store does not know. The store may read files and the
-    filters may be the program's functions, so the event loop has threads decide.
+    filters may be the program's functions, so the event loop has the threads ``deciders`` decide.
     """
 
-    def __init__(self, store: PeerStore, options: LiveOptions, bans: StoredBans) -> None:
+    def __init__(self, store: PeerStore, options: LiveOptions, bans: StoredBans, deciders: Executor) -> None:
         self._store: Final = store
         self._bans: Final = bans
         self._options: Final = options
-        self._deciders: Final = ThreadPoolExecutor(options.value.deciders, thread_name_prefix="aeron-spark-decider")
+        self._deciders: Final = deciders
 
     @property
     def keys(self) -> KeyPair:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
@@ -11,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
+from aeron_spark.connection.loop import Loop
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.runtime import Runtime
@@ -32,7 +32,6 @@ from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import ServerAddress, ServerTransport
 
 DRAIN_TIMEOUT_S: Final = 0.2  # for one connection to take its unsent messages when the server closes
-CLOSE_POLL_S: Final = 0.002  # between two checks whether all connections have closed
 
 
 class ConnectionService(Protocol):
@@ -59,6 +58,7 @@ class MessageServer(Endpoint):
         clients_file: Path | None = None,
         log_space: LogSpace | None = None,
         facts: Bus | None = None,
+        loop: Loop | None = None,
     ) -> None:
         """``name_of`` returns the name of a client's key for logs. ``clients_file`` has the limits of keys.
 
@@ -69,16 +69,18 @@ class MessageServer(Endpoint):
         self.events: Final = EventLog(self.facts, name_of, clients_file)
         """The events of the server."""
         self._options: Final = options
-        runtime = Runtime("aeron-spark-server", lambda: options.value, self.facts)
+        runtime = Runtime(loop or Loop("aeron-spark-server"), lambda: options.value, self.facts)
         self._connection_class: Final = connection_class
         self._services: Final[list[ConnectionService]] = []
-        access = ClientAccess(store, options, bans or StoredBans())
+        access = ClientAccess(
+            store, options, bans or StoredBans(), runtime.loop.executor(options.value.deciders, "aeron-spark-decider")
+        )
         self._endpoint: Final = ServerEndpoint(runtime, open_transport, access, options, self._make, log_space)
         runtime.bind(self._endpoint)
         runtime.holds.rates_of = self._rates_of
         super().__init__(runtime)
         self._drain_mark = 0
-        bulk_links = BulkLinkHandler(self._endpoint, runtime.bulk_links, runtime.call_on_loop)
+        bulk_links = BulkLinkHandler(self._endpoint, runtime.bulk_links, runtime.loop)
         runtime.bulk_links.on_removed = bulk_links.release_ids
         self.add_service(bulk_links)
 
@@ -184,8 +186,8 @@ class MessageServer(Endpoint):
 
     def require_startable(self, addresses: Sequence[ServerAddress]) -> None:
         """Raise UsageError if the server listens already or is closed, or if ``addresses`` is empty."""
-        if self._runtime.is_closing or self._endpoint.is_listening:
-            what = "is closed" if self._runtime.is_closing else "listens already"
+        if self._runtime.loop.is_closing or self._endpoint.is_listening:
+            what = "is closed" if self._runtime.loop.is_closing else "listens already"
             raise UsageError(f"the server {what}", remedy="Create another server.")
         if not addresses:
             raise UsageError("the server has no address to listen at", remedy="Give it an address.")
@@ -213,7 +215,7 @@ class MessageServer(Endpoint):
     def begin_drain(self) -> None:
         """Refuse new clients, also those that resume. Calls and messages of the connections continue."""
         self._drain_mark = self._runtime.worker_pool.mark()
-        self._runtime.run_on_loop(self._endpoint.refuse_handshakes)
+        self._runtime.loop.run_soon(self._endpoint.refuse_handshakes)
 
     @property
     def unfinished_calls(self) -> int:
@@ -225,16 +227,18 @@ class MessageServer(Endpoint):
 
         ``error`` is the reason for the clients. With a reason that passes soon, they connect again.
         """
-        if not self._runtime.begin_closing():
+        loop = self._runtime.loop
+        if not loop.begin_closing():
             return
-        begin, close_s = time.monotonic(), self._options.value.close_timeout
+        begin, close_s = loop.clock(), self._options.value.close_timeout
         connections = self._connected
         for connection in connections:  # they drain at the same time; a stuck one delays the others a little
-            connection.sender.drain(min(begin + close_s / 2, time.monotonic() + DRAIN_TIMEOUT_S))
+            connection.sender.drain(min(begin + close_s / 2, loop.clock() + DRAIN_TIMEOUT_S))
         for connection in connections:
             self._runtime.disconnect(connection, keep_session=False, error=error)
-        self._runtime.run_on_loop(lambda: self._endpoint.shut_down(time.monotonic()))
-        while self._runtime.loop.is_running and self._endpoint.has_clients and time.monotonic() < begin + close_s:
-            time.sleep(CLOSE_POLL_S)
+        loop.run_soon(lambda: self._endpoint.shut_down(loop.clock()))
+        loop.wait_until(
+            lambda: not (loop.is_running and self._endpoint.has_clients), max(0.0, begin + close_s - loop.clock())
+        )
         self._runtime.stop()
         self._endpoint.close()

@@ -119,7 +119,7 @@ class Server(Endpoint):
             self._backups: Final = Backups(lambda: self._housekeeper.opened, self._backup_files, self.events)
             self._disk_reserve: Final = DiskReserve(lambda: self._node.folders, lambda: self._live.value.disk_reserve)
             self._stream_service: Final = StreamService(
-                lambda: self.streams, self._runtime.bulk_links, self._runtime.deadlines,
+                lambda: self.streams, self._runtime.bulk_links, self._runtime.loop,
                 self._live, self._disk_reserve.refusal, self._facts,
             )  # fmt: skip
             made.callback(self._stream_service.close)

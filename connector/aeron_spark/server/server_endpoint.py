@@ -20,7 +20,6 @@ its handshake and its new link exist beside the session's present link. The firs
 from __future__ import annotations
 
 import secrets
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -29,6 +28,7 @@ from typing import Final
 
 from aeron_spark.connection.endpoint_listeners import ConnectionChanged, Ending
 from aeron_spark.connection.links import Link, ServerPath
+from aeron_spark.connection.loop import REOPEN_SECONDS
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.runtime import Runtime
@@ -88,8 +88,6 @@ BAD_SOURCE: Final = "aeron-spark/1 FAILED message Bad source address"
 NO_LINK: Final = "Connection error! The link could not be opened"
 SESSION_ENDED: Final = Refusal("server-error", "The session ended during the handshake")
 DRAIN_SECONDS: Final = 2.0  # longest wait until Aeron has taken the last packet of a handshake
-REOPEN_SECONDS: Final = 0.5  # between two attempts to open a transport after the loss of the media driver
-DRIVER_LOST_WAIT_S: Final = 0.01  # in a turn of the event loop after the loss of the driver, whose inbox does not wait
 
 Listening = tuple[ServerTransport, dict[int, ServerAddress]]
 """A transport that listens, and its addresses by token."""
@@ -271,7 +269,9 @@ class ServerEndpoint:
     def work(self, now: float) -> bool:
         """Continue what no event reports; return whether more is about to become possible."""
         if self._reopens_at is not None:
-            self._reopen(now, self._reopens_at)
+            if self._opening is None and now >= self._reopens_at:
+                self._reopens_at = now + REOPEN_SECONDS
+                self._opening = self._runtime.loop.in_background(lambda: self._open(*self._wanted), self._opened)
             return False
         is_waiting = [self._work_handshake(pending, path, now) for path, pending in list(self._paths.items())]
         for session, closing in list(self._closings.items()):
@@ -444,7 +444,7 @@ class ServerEndpoint:
 
         address = pending.source.address if isinstance(pending.source, UdpSource) else None
         candidate = Candidate(address, client.done.tag, client.client_key)
-        self.access.decide_soon(candidate, lambda decision: self._runtime.run_on_loop(lambda: take(decision)))
+        self.access.decide_soon(candidate, lambda decision: self._runtime.loop.run_soon(lambda: take(decision)))
 
     def _decided(self, pending: PendingHandshake, decision: Decision, now: float) -> None:
         if pending.handshake.state is not State.AUTHENTICATING:
@@ -789,15 +789,9 @@ class ServerEndpoint:
             raise
         return transport, found
 
-    def _reopen(self, now: float, due_at: float) -> None:
-        """Open a transport on a pool, again and again, until that succeeds."""
-        time.sleep(DRIVER_LOST_WAIT_S)
-        if self._opening is None and now >= due_at:
-            self._reopens_at = now + REOPEN_SECONDS
-            self._opening = self._runtime.listener_pool.submit(self._open, *self._wanted)
-        if self._opening is None or not self._opening.done():
-            return
-        opening, self._opening = self._opening, None
+    def _opened(self, opening: Future[Listening]) -> None:
+        """Use the transport in place of the lost one; after an error, ``work`` tries again."""
+        self._opening = None
         try:
             opened, addresses = opening.result()
         except Exception as error:

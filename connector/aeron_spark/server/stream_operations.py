@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 
 from aeron_spark.connection.bulk_links import BulkLinks
 from aeron_spark.connection.fair_pool import FairPool
-from aeron_spark.connection.loop import Deadlines
+from aeron_spark.connection.loop import Loop
 from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import (
@@ -67,12 +67,12 @@ class RunningCommits:
     """The commits that run now, of all clients, so that a repeated request does not commit again. Thread-safe.
 
     A client repeats its request if it has no response for some time, to find out whether the server lives. No thread
-    waits for a commit that runs: ``deadlines`` ends the wait. ``check_new`` raises the reason if no further commit may
+    waits for a commit that runs: ``loop`` ends the wait. ``check_new`` raises the reason if no further commit may
     begin.
     """
 
-    def __init__(self, deadlines: Deadlines, check_new: Callable[[], object] = lambda: None) -> None:
-        self._deadlines = deadlines
+    def __init__(self, loop: Loop, check_new: Callable[[], object] = lambda: None) -> None:
+        self._loop = loop
         self._check_new = check_new
         self._lock = threading.Lock()
         self._running: dict[Hashable, Future[Committed]] = {}
@@ -110,7 +110,7 @@ class RunningCommits:
     def _when_ended(self, running: Future[Committed], timeout_s: float) -> Deferred:
         waiting: Future[bool] = Future()  # another future: the end of one wait must not end the others
         running.add_done_callback(lambda _: resolve(waiting, True))
-        self._deadlines.add(waiting, False, timeout_s)
+        self._loop.end_at(waiting, False, self._loop.clock() + timeout_s)
 
         def outcome() -> Committed:
             if not waiting.result():
@@ -127,11 +127,11 @@ class RunningCommits:
 class StreamService:
     """Serves the streams of ``store``, which the first request opens, on all connections of a server.
 
-    ``deadlines`` ends the waits for commits. ``refuse_write`` returns why nothing may be written now, or None.
+    ``loop`` ends the waits for commits. ``refuse_write`` returns why nothing may be written now, or None.
     """
 
     def __init__(
-        self, store: Callable[[], StreamStore], bulk_links: BulkLinks, deadlines: Deadlines, options: LiveOptions,
+        self, store: Callable[[], StreamStore], bulk_links: BulkLinks, loop: Loop, options: LiveOptions,
         refuse_write: Callable[[], RefusedError | None] = lambda: None,
         facts: Bus | None = None,
     ) -> None:  # fmt: skip
@@ -141,10 +141,12 @@ class StreamService:
         self.refuse_write = refuse_write
         self.options = options
         self.bulk_links = bulk_links
-        self.deadlines = deadlines
-        self.pool = FairPool(TRANSFER_THREADS, lambda: TRANSFER_THREADS_PER_KEY, "aeron-spark-transfer")
+        self.loop = loop
+        self.pool = FairPool(
+            loop.executor(TRANSFER_THREADS, "aeron-spark-transfer"), lambda: TRANSFER_THREADS_PER_KEY, loop.clock
+        )
         """The threads of transfers. The event loop calls its ``tick``."""
-        self.commits = RunningCommits(deadlines, self.check_draining)
+        self.commits = RunningCommits(loop, self.check_draining)
         self.is_draining = False
         """Whether transactions, stages and commits that have not begun are refused: the server is about to end."""
         self._waits_lock = threading.Lock()  # for the following table, which several threads change
@@ -237,8 +239,8 @@ class OperationService:
     def __init__(self, shared: StreamService, connection: ConnectionRunner) -> None:
         self.shared: Final = shared
         self.connection: Final = connection
-        self.reads: Final = OutgoingReads(self._submit, shared.deadlines)
-        self.stages: Final = IncomingStages(self._submit, shared.deadlines)
+        self.reads: Final = OutgoingReads(self._submit, shared.loop)
+        self.stages: Final = IncomingStages(self._submit, shared.loop)
         self._lock: Final = threading.Lock()
         self._waits: Final[dict[Future[bool], str]] = {}  # waits for commits, with the names of their streams
         self._used_at: Final[dict[str, float]] = {}  # by name, in monotonic seconds; the last used one last
@@ -669,7 +671,8 @@ def _measure_lags(service: OperationService, request: rpc.MeasureLags) -> rpc.Re
 def _await_commits(service: OperationService, request: rpc.AwaitCommits) -> Deferred:
     beyond = service.stream(request).when_beyond(list(request.ends))
     service.add_wait(beyond, request.stream)
-    service.shared.deadlines.add(beyond, False, min(request.seconds, MAX_WAIT_S))
+    loop = service.shared.loop
+    loop.end_at(beyond, False, loop.clock() + min(request.seconds, MAX_WAIT_S))
     return Deferred(beyond, lambda: rpc.CommitsSeen(beyond.result()))
 
 
@@ -770,7 +773,8 @@ def _finish_stage(service: OperationService, request: rpc.FinishStage) -> rpc.St
         return _stage_finished(_finished_stage(stream, request.stage))
     seconds = min(request.seconds, MAX_WAIT_S)
     arrived = incoming.when_arrived(request.size)
-    service.shared.deadlines.add(arrived, False, seconds)
+    loop = service.shared.loop
+    loop.end_at(arrived, False, loop.clock() + seconds)
 
     def finish() -> rpc.StageFinished:
         if not arrived.result():

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from aeron_spark.connection.bulk_links import BulkLink
-from aeron_spark.connection.loop import Deadlines
+from aeron_spark.connection.loop import Loop
 from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, TransportError, WaitTimeout, encode_error
 from aeron_spark.streams.stages import Stage
 from aeron_spark.streams.stream import Stream
@@ -42,9 +42,9 @@ class TransferTurns:
     None: :meth:`wake` begins the next one. It must not raise an error.
     """
 
-    def __init__(self, submit: Submit, deadlines: Deadlines, turn: Callable[[], float | None]) -> None:
+    def __init__(self, submit: Submit, loop: Loop, turn: Callable[[], float | None]) -> None:
         self._submit = submit
-        self._deadlines = deadlines
+        self._loop = loop
         self._turn = turn
         self._lock = threading.Lock()
         self._is_active = False  # a turn runs, or waits for a thread
@@ -73,7 +73,7 @@ class TransferTurns:
         elif pause_s is not None:
             paused: Future[None] = Future()
             paused.add_done_callback(lambda _: self.wake())
-            self._deadlines.add(paused, None, pause_s)
+            self._loop.end_at(paused, None, self._loop.clock() + pause_s)
 
 
 PUBLISH_AHEAD_BYTES: Final = 4 << 20  # staged and unpublished bytes from which publishing ahead pays off
@@ -243,9 +243,9 @@ class IncomingStages:
     gives.
     """
 
-    def __init__(self, submit: Submit, deadlines: Deadlines) -> None:
+    def __init__(self, submit: Submit, loop: Loop) -> None:
         self._submit = submit
-        self._deadlines = deadlines
+        self._loop = loop
         self._opening = threading.Lock()  # one request after the other: a repeated one finds the stage of the first
         self._lock = threading.Lock()
         self._links: dict[int, _FilledLink] = {}  # by number
@@ -298,7 +298,7 @@ class IncomingStages:
             filled = self._links.get(link.number)
             if filled is None:
                 filled = self._links[link.number] = _FilledLink(link)
-                filled.turns = TransferTurns(self._submit, self._deadlines, partial(self._receive, filled))
+                filled.turns = TransferTurns(self._submit, self._loop, partial(self._receive, filled))
                 link.when_received = filled.turns.wake
             filled.stages[request] = incoming
             self._keys[stage.id] = filled, request
@@ -453,9 +453,9 @@ class OutgoingRead:
 class OutgoingReads:
     """The running reads of one connection, one on each bulk link. Thread-safe. ``submit`` runs their turns."""
 
-    def __init__(self, submit: Submit, deadlines: Deadlines) -> None:
+    def __init__(self, submit: Submit, loop: Loop) -> None:
         self._submit = submit
-        self._deadlines = deadlines
+        self._loop = loop
         self._lock = threading.Lock()
         self._reads: dict[int, OutgoingRead] = {}  # by number of the link
 
@@ -471,7 +471,7 @@ class OutgoingReads:
             self._reads[request.link] = read
         if before is not None:
             before.is_stopped = True
-        TransferTurns(self._submit, self._deadlines, read.turn).wake()
+        TransferTurns(self._submit, self._loop, read.turn).wake()
 
     def stop(self, request: rpc.StopRead) -> None:
         """End a read, unless another one has begun on its link."""

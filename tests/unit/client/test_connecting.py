@@ -31,7 +31,6 @@ from aeron_spark.protocol.handshake_packets import RefusalHint, encode_hint
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.protocol.sources import Refusal
 from aeron_spark.transport.api import ChannelPair, PublicationRejected, ServerAddress
-from aeron_spark.waiting import result_within
 from tests.ending import LONG_TIMEOUT_S, call_in_time
 from tests.memory_transport import MemoryClientTransport, MemoryNetwork, MemoryPublication
 from tests.unit.connection.endpoints import ADDRESS, TIMEOUT_S, World, client_options, wait_for
@@ -74,7 +73,7 @@ def test_the_event_loop_is_idle_while_it_waits_for_the_server(world: World) -> N
     client = world.client(client_options(setup_timeout=60.0), connect=False)
     connecting = client.begin_connecting()
     wait_for(lambda: client._runner.machine.state is ClientState.HANDSHAKING)
-    wait_for(client._runtime._is_idle, "the client to be idle")
+    wait_for(client._runtime.loop.is_idle, "the client to be idle")
     world.server()
     assert connecting.result(TIMEOUT_S).connected
 
@@ -105,7 +104,7 @@ def test_a_connect_that_the_event_loop_does_not_reach_before_the_client_is_close
         loop_is_blocked.set()
         client._runtime.loop._stopping.wait(TIMEOUT_S)
 
-    client._runtime.run_on_loop(block_until_the_loop_stops)
+    client._runtime.loop.run_soon(block_until_the_loop_stops)
     client._runtime.loop.start()
     assert loop_is_blocked.wait(TIMEOUT_S)
     connected = client.begin_connecting()
@@ -405,9 +404,11 @@ def test_connect_raises_usage_error_if_its_future_is_cancelled(world: World, mon
 
     def cancelled_meanwhile(*arguments: Any, **keywords: Any) -> object:
         connecting.cancel()
-        return result_within(*arguments, **keywords)
+        return wait(*arguments, **keywords)
 
-    monkeypatch.setattr("aeron_spark.client.client.result_within", cancelled_meanwhile)
+    loop = client._runtime.loop
+    wait = loop.wait
+    monkeypatch.setattr(loop, "wait", cancelled_meanwhile)
     with pytest.raises(UsageError, match=r"a connection with 10\.0\.0\.1:20121 was cancelled"):
         client.connect(TIMEOUT_S)
     monkeypatch.undo()

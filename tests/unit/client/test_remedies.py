@@ -157,7 +157,7 @@ class RefusingStreams:
     def serve(self, connection: ConnectionRunner) -> None:
         service: Any = SimpleNamespace(
             store=lambda: SimpleNamespace(names=()), facts=Bus(),
-            check_write=lambda: None, deadlines=None,
+            check_write=lambda: None, loop=None,
         )  # fmt: skip
         connection.add_service(WithoutGrant(service, connection), stream_requests.SERVICE)
 

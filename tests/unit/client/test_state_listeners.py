@@ -169,7 +169,7 @@ def test_a_close_that_confirms_all_messages_is_not_told(world: World) -> None:
     _, client, received, told = forgetful(world, 30.0)
     client.send("sent")
     client.close()
-    client._runtime.listener_pool.shutdown(wait=True)
+    client._runtime.loop.pool.shutdown(wait=True)
     assert received == ["sent"]
     assert told.events == []
 

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from aeron_spark.client.client import Client
-from aeron_spark.client.runner import ClientRunner
+from aeron_spark.client.runner import NAME, ClientRunner
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
+from aeron_spark.connection.loop import Loop
 from aeron_spark.connection.runtime import Runtime
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.options import ClientOptions, LiveOptions, ServerOptions
@@ -26,6 +27,7 @@ from aeron_spark.transport.api import ServerAddress
 from tests.memory_transport import MemoryClientTransport, MemoryNetwork, MemoryServerTransport
 from tests.option_groups import options_of
 from tests.remains import remains_in
+from tests.stepped_loop import VirtualTime
 
 TIMEOUT_S: Final = 20.0  # of waits that take milliseconds on an idle machine
 ADDRESS: Final = ServerAddress("udp", "10.0.0.1", 20121, 20122)
@@ -77,7 +79,11 @@ def flood(client: Client, size: int, timeout: float) -> None:
 
 
 def wait_for(condition: Callable[[], object], what: str = "", seconds: float = TIMEOUT_S) -> None:
-    """Wait until a condition is true, or fail."""
+    """Wait until a condition is true, or fail. In virtual time, the endpoints work meanwhile."""
+    world = World.current
+    if world is not None and world.time is not None:
+        assert world.time.run_until(condition, seconds), f"waited {seconds:g} s for {what or condition}"
+        return
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds:g} s for {what or condition}"
@@ -111,10 +117,22 @@ class RecordedEvents:
 
 
 class World:
-    """A network with its endpoints; ``close`` closes them and checks that nothing is left."""
+    """A network with its endpoints; ``close`` closes them and checks that nothing is left.
 
-    def __init__(self) -> None:
-        self.network = MemoryNetwork(window=1 << 20)
+    With ``virtual`` time, the endpoints have no threads: the waits of the test, and of the calls in it, let them work.
+    """
+
+    current: ClassVar[World | None] = None
+    """The world of the test that runs."""
+
+    def __init__(self, *, virtual: bool = False) -> None:
+        self.time = VirtualTime() if virtual else None
+        if self.time is None:
+            self.network = MemoryNetwork(window=1 << 20)
+        else:
+            self.network = MemoryNetwork(window=1 << 20, clock=self.time.clock, sleep=self.time.sleep)
+            self.time.next_event = self.network.next_arrival
+        World.current = self
         self.endpoints: list[MessageServer | Client] = []
         self.runtimes: list[Runtime] = []
         self.recorded: dict[MessageServer | Client, RecordedEvents] = {}
@@ -127,6 +145,18 @@ class World:
         fresh = set(threading.enumerate()) - self._threads_before
         return sorted(one.name for one in fresh if one.name.startswith("aeron-spark-") and one.name != IDLE_NAME)
 
+    def clock(self) -> float:
+        """Return the time in seconds, monotonic."""
+        return self.network.clock()
+
+    def sleep(self, seconds: float) -> None:
+        """Let the endpoints work for so long."""
+        self.network.sleep(seconds)
+
+    def loop(self, name: str) -> Loop:
+        """Return the loop of a new endpoint."""
+        return Loop(name) if self.time is None else self.time.loop(name)
+
     def server(
         self, options: ServerOptions | LiveOptions | None = None, *, store: PeerStore | None = None,
         addresses: Iterable[ServerAddress] = (ADDRESS,), connection_class: type[Connection] = Connection,
@@ -135,7 +165,7 @@ class World:
         live = options if isinstance(options, LiveOptions) else LiveOptions(options or server_options())
         server = MessageServer(
             lambda: MemoryServerTransport(self.network), store or MemoryPeerStore(),
-            live, connection_class, bans=bans, clients_file=clients_file,
+            live, connection_class, bans=bans, clients_file=clients_file, loop=self.loop("aeron-spark-server"),
         )  # fmt: skip
         self.runtimes.append(server.runtime)
         self.add(server)
@@ -159,8 +189,9 @@ class World:
             store or MemoryPeerStore(),
             options or quick_client(tag="desk-7"),
             connection_class,
-            on_closed=on_closed,
+            loop=self.loop(NAME),
         )
+        runner.on_closed = on_closed
         if opens:
             runner.open(dial)
         self.runtimes.append(runner.runtime)
@@ -187,6 +218,12 @@ class World:
         self.recorded[endpoint] = RecordedEvents(endpoint)
 
     def close(self) -> None:
+        try:
+            self._close()
+        finally:
+            World.current = None
+
+    def _close(self) -> None:
         self.network.change = None
         self.network.heal()
         for endpoint in [one for one in self.endpoints if isinstance(one, Client)]:
@@ -196,6 +233,8 @@ class World:
             if isinstance(endpoint, MessageServer):
                 in_use = {name: n for name, n in endpoint.statistics.items() if n and name not in COUNTERS}
                 assert not {name: n for name, n in in_use.items() if not name.startswith("refused-")}, in_use
+        if self.time is not None:
+            self.time.run_until(lambda: not self.time.work, TIMEOUT_S)  # listeners of the end
         for runtime in self.runtimes:
             assert runtime.loop.failed is None, f"the event loop logged {runtime.loop.failed!r}"
         wait_for(lambda: not self.threads(), f"the threads {self.threads()} to end")

@@ -12,6 +12,7 @@ import pytest
 from aeron_spark.client.client import Client
 from aeron_spark.connection.bulk_links import MAX_RECEIVED_BYTES, BulkLink, BulkLinks
 from aeron_spark.connection.links import Link
+from aeron_spark.connection.loop import Loop
 from aeron_spark.errors import AeronSparkError, RemoteError, TransportError, UsageError, WaitTimeout
 from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.liveness import Times
@@ -95,8 +96,7 @@ def test_the_event_loop_works_on_a_bulk_link_until_it_has_opened_or_ended(end: s
     bulk_link: Any = SimpleNamespace(
         link=Ends(), connection=connection, number=1, is_open_sent=False, closed=False, work_opening=lambda now: True
     )
-    owner: Any = None  # it is not called
-    bulk_links = BulkLinks(owner)
+    bulk_links = BulkLinks(Loop("test"))
     bulk_links.add(bulk_link)
     assert [bulk_links.work(now) for now in (0.0, 1.0)] == [True, True]
     setattr(bulk_link, end, True)
@@ -118,7 +118,7 @@ def test_the_event_loop_repeats_the_offer_of_open_but_waits_for_events_before() 
         send_open=send_open, retry=lambda now: next(offers),
     )  # fmt: skip
     nothing: Any = None  # it is not used
-    bulk_link = BulkLink(nothing, nothing, link, 1, "bulk link 1", begins=True)
+    bulk_link = BulkLink(BulkLinks(Loop("test")), nothing, link, 1, "bulk link 1", begins=True)
     assert not bulk_link.work_opening(0.0)
     link.connected = True
     assert bulk_link.work_opening(1.0), "Aeron had no room for OPEN"
@@ -146,7 +146,7 @@ def test_a_sender_does_not_offer_open_that_the_event_loop_offers() -> None:
     link = Link(pair, encryptor, nothing, Times(), MAX_MESSAGE_BYTES, 0.0)
     link.image = 1
     connection: Any = SimpleNamespace(traffic=SimpleNamespace())
-    bulk_link = BulkLink(nothing, connection, link, 1, "bulk link 1", begins=True)
+    bulk_link = BulkLink(BulkLinks(Loop("test")), connection, link, 1, "bulk link 1", begins=True)
     bulk_link.work_opening(0.0)
     senders[0].join(10.0)
     assert offers == [b"frame 0", b"frame 1"]
@@ -268,22 +268,21 @@ def test_a_closed_bulk_link_names_its_own_close_although_the_peer_has_left(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Regression: the peer left while close() ran, and the next send() raised TransportError, "the peer has left"."""
-    _, client, mine, _ = both_ends(world)
-    bulk_links, has_left = client._runtime.bulk_links, threading.Event()
-    handle_event, send = bulk_links.handle_event, mine.link.send
+    _, _, mine, _ = both_ends(world)
+    has_left = threading.Event()
+    on_event, send = mine.on_event, mine.link.send
 
-    def recorded(event: TransportEvent, now: float) -> bool:
-        is_handled = handle_event(event, now)
+    def recorded(event: TransportEvent, now: float) -> None:
+        on_event(event, now)
         if isinstance(event, ImageUnavailable):
             has_left.set()
-        return is_handled
 
     def slow_send(*arguments: Any) -> bool:
         is_taken = send(*arguments)
         assert has_left.wait(5.0)
         return is_taken
 
-    monkeypatch.setattr(bulk_links, "handle_event", recorded)
+    monkeypatch.setattr(mine, "on_event", recorded)
     monkeypatch.setattr(mine.link, "send", slow_send)
     mine.close()
     assert has_left.is_set()

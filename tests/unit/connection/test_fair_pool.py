@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -48,7 +49,7 @@ def await_running(pool: FairPool, gate: Gate, count: int) -> None:
 
 @pytest.fixture
 def pool() -> Iterator[FairPool]:
-    made = FairPool(4, lambda: 2, "aeron-spark-test-fair")
+    made = FairPool(ThreadPoolExecutor(4, "aeron-spark-test-fair"), lambda: 2)
     yield made
     made.shutdown()
 
@@ -83,7 +84,7 @@ def test_one_owner_does_not_take_the_threads_of_the_others(pool: FairPool) -> No
 
 def test_short_work_of_a_share_has_one_thread_and_long_work_gets_more() -> None:
     now = [0.0]
-    pool, gate = FairPool(4, lambda: 2, "aeron-spark-test-growth", clock=lambda: now[0]), Gate()
+    pool, gate = FairPool(ThreadPoolExecutor(4, "aeron-spark-test-growth"), lambda: 2, lambda: now[0]), Gate()
     for _ in range(3):
         pool.submit("owner", gate)
     wait_for(lambda: gate.running == 1)
@@ -123,7 +124,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("soon")
 def test_a_share_that_computes_has_one_thread_while_another_share_has_work() -> None:
     now, computation, waiting, other = [0.0], Computation(), Gate(), Gate()
-    pool = FairPool(9, lambda: 3, "aeron-spark-test-computing", clock=lambda: now[0])
+    pool = FairPool(ThreadPoolExecutor(9, "aeron-spark-test-computing"), lambda: 3, lambda: now[0])
     for share, work in (("computes", computation), ("other", other), ("waits", waiting)):
         for _ in range(3):
             pool.submit(share, work)
@@ -146,7 +147,7 @@ def test_a_share_that_computes_has_one_thread_while_another_share_has_work() -> 
 @pytest.mark.usefixtures("soon")
 def test_the_past_of_a_share_counts_little() -> None:
     now, computation, waiting, done = [0.0], Computation(), Gate(), threading.Event()
-    pool = FairPool(9, lambda: 9, "aeron-spark-test-computing-now", clock=lambda: now[0])
+    pool = FairPool(ThreadPoolExecutor(9, "aeron-spark-test-computing-now"), lambda: 9, lambda: now[0])
     pool.submit("key", waiting)
     wait_for(lambda: waiting.running == 1)
     now[0] = 1_000.0
@@ -176,7 +177,7 @@ def test_the_past_of_a_share_counts_little() -> None:
 
 
 def test_shares_take_turns() -> None:
-    pool, order, gate = FairPool(1, lambda: 1, "aeron-spark-test-turns"), list[str](), Gate()
+    pool, order, gate = FairPool(ThreadPoolExecutor(1, "aeron-spark-test-turns"), lambda: 1), list[str](), Gate()
     pool.submit("first", gate)
     wait_for(lambda: gate.running == 1)
     for share, count in (("many", 3), ("few", 2), ("one", 1)):
@@ -204,7 +205,7 @@ def test_the_waiting_work_of_an_ended_share_is_dropped(pool: FairPool) -> None:
 
 
 def test_a_share_that_was_dropped_while_it_waited_for_a_thread_has_no_second_turn() -> None:
-    pool, blocking, gate = FairPool(1, lambda: 1, "aeron-spark-test-dropped"), Gate(), Gate()
+    pool, blocking, gate = FairPool(ThreadPoolExecutor(1, "aeron-spark-test-dropped"), lambda: 1), Gate(), Gate()
     pool.submit("other", blocking)
     wait_for(lambda: blocking.running == 1)
     pool.submit("owner", gate)
@@ -220,7 +221,7 @@ def test_a_share_that_was_dropped_while_it_waited_for_a_thread_has_no_second_tur
 
 
 def test_the_owners_of_a_share_take_turns_and_end_separately() -> None:
-    pool, order, gate = FairPool(2, lambda: 1, "aeron-spark-test-owners"), list[str](), Gate()
+    pool, order, gate = FairPool(ThreadPoolExecutor(2, "aeron-spark-test-owners"), lambda: 1), list[str](), Gate()
     pool.submit("key", gate, owner="first")
     wait_for(lambda: gate.running == 1)
     for owner, count in (("many", 3), ("few", 2), ("ended", 2)):

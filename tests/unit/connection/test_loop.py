@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aeron_spark.connection.loop import BUSY_WAIT_S, IDLE_AFTER_S, IDLE_WAIT_S, WAIT_S, EventLoop
+from aeron_spark.connection.loop import BUSY_WAIT_S, IDLE_AFTER_S, IDLE_WAIT_S, WAIT_S, Loop
 from aeron_spark.transport.api import ImageUnavailable, TransportEvent
 from aeron_spark.waiting import wait_for
 from tests.memory_transport import MemoryInbox, MemoryNetwork
@@ -37,14 +37,21 @@ class LoopWithoutWork:
         self.busy = threading.Event()
         self.inbox = RecordingInbox(MemoryNetwork())
         self.ticks = 0
-        self.loop = EventLoop(
-            "idle", lambda: self.inbox, lambda event, now: None, lambda now: False, self._tick,
-            lambda: not self.busy.is_set(),
-        )  # fmt: skip
+        self.loop = Loop("idle")
+        self.loop.bind(self)
         self.loop.start()
 
-    def _tick(self, now: float) -> None:
+    def handle_event(self, event: TransportEvent, now: float) -> None:
+        pass
+
+    def work(self, now: float) -> bool:
+        return False
+
+    def tick(self, now: float) -> None:
         self.ticks += 1
+
+    def is_idle(self, now: float) -> bool:
+        return not self.busy.is_set()
 
 
 @pytest.fixture

@@ -358,21 +358,21 @@ def test_an_endpoint_is_idle_until_shortly_before_the_deadline_of_a_call(
     server, client = world.pair()
     things = Things()
     server.register("things", things, ["wait"])
-    runtime = client._runtime
+    loop = client._runtime.loop
     with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patch:
         patch.setattr("aeron_spark.connection.runtime.IDLE_WAIT_S", 2_000.0)
-        wait_for(runtime._is_idle, "the client to be idle")
+        wait_for(loop.is_idle, "the client to be idle")
         waiting = pool.submit(client.remote("things").with_timeout(1_000.0).wait)  # the deadline is within this time
         try:
             calls = runner_of(client.connection).rpc
             wait_for(lambda: calls.deadline is not None, "the call to wait, with its deadline")
-            assert not runtime._is_idle()
+            assert not loop.is_idle()
             patch.undo()
-            wait_for(runtime._is_idle, "the client to be idle during the call")
+            wait_for(loop.is_idle, "the client to be idle during the call")
         finally:
             things.released.set()
         assert waiting.result(TIMEOUT_S) == "waited"
-    wait_for(runtime._is_idle, "the client to be idle again")
+    wait_for(loop.is_idle, "the client to be idle again")
 
 
 class Later:
@@ -443,7 +443,7 @@ def test_a_worker_sends_the_response_when_the_event_loop_ends_a_future(world: Wo
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(client.remote("later").with_timeout(TIMEOUT_S).get)
         wait_for(lambda: later.futures)
-        server._runtime.run_on_loop(lambda: later.futures[0].set_result(bytes(1_000_000)))
+        server._runtime.loop.run_soon(lambda: later.futures[0].set_result(bytes(1_000_000)))
         assert len(call.result(TIMEOUT_S)) == 1_000_000
 
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.loop import Loop
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError, WaitTimeout
@@ -89,13 +90,15 @@ class End:
         self.link = PlainLink()
         self.flush_requests = 0
         self._budget = budget
+        loop: Any = Loop("test", lambda: self.now)
+        loop.pool, loop.request_flush = AtOnce(), self._count_request
         owner: Any = SimpleNamespace(
             options=client_options(session_limits=limits, times=times), types=Types(), objects=GlobalObjects(),
-            error_codes=ErrorCodes(), listener_pool=AtOnce(), worker_pool=SimpleNamespace(drop=lambda *_: 0),
-            report=lambda _, error: self.reported.append(error), request_flush=self._count_request,
+            error_codes=ErrorCodes(), loop=loop, worker_pool=SimpleNamespace(drop=lambda *_: 0),
+            report=lambda _, error: self.reported.append(error),
             pause=lambda _: None, resume=lambda _: None, is_memory_full=lambda *_: False,
         )  # fmt: skip
-        self.core = ConnectionRunner(owner, PeerInfo(bytes(32)), 7, Connection, lambda: self.now)
+        self.core = ConnectionRunner(owner, PeerInfo(bytes(32)), 7, Connection)
         for part, method, take in (
             (self.core.deliveries, "deliver", self._take_messages),
             (self.core.deliveries, "deliver_transfer", lambda delivery: None),
@@ -163,7 +166,7 @@ class End:
         taken, self.taken = self.taken, []
         return taken
 
-    def _count_request(self, _: ConnectionRunner) -> None:
+    def _count_request(self, _: Callable[[], None]) -> None:
         self.flush_requests += 1
 
     def _take_confirmation(self, number: int, error: AeronSparkError | None = None) -> bool:

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
+from aeron_spark.connection.loop import Loop
 from aeron_spark.connection.peer_calls import PeerCalls
 from aeron_spark.connection.rpc import Rpc
 from aeron_spark.connection.usage import ResponseMemory
@@ -50,10 +51,10 @@ class RpcEnd:
             options=SimpleNamespace(
                 max_objects=max_objects, max_calls=max_in_flight, send_timeout=30.0, call_limits=limits or CallLimits()
             ),
-            response_memory=ResponseMemory(lambda: 0), worker_pool=self,
+            response_memory=ResponseMemory(lambda: 0), worker_pool=self, loop=Loop("test", lambda: self.now),
         )  # fmt: skip
         transfers: Any = self
-        self.rpc = Rpc(owner, threading.RLock(), transfers, CONNECTION, clock=lambda: self.now)
+        self.rpc = Rpc(owner, threading.RLock(), transfers, CONNECTION)
         self.objects = self.rpc.objects
         self.served = PeerCalls(
             owner, ObjectService(self.types, self.objects, self.errors, permit), self.objects, self.responses.append,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -156,6 +157,7 @@ class SimulatedServer:
     ) -> None:  # fmt: skip
         self.now = NOW
         self.calls: Calls = []
+        self.background: list[Callable[[], object]] = []  # steps of the endpoint after its work in the background
         self.seen: Counter[str] = Counter()  # calls, results of handshakes, and causes of ends
         self.packets: list[tuple[int, bytes]] = []  # by image, to its sender
         self.hints: list[tuple[int, str]] = []  # by image
@@ -194,6 +196,9 @@ class SimulatedServer:
         """Call the endpoint, check its invariants, and return the calls that it has made."""
         self.calls = []
         step()
+        background, self.background = self.background, []
+        for then in background:
+            then()
         check_invariants(self.endpoint, self.bulk)
         return self.calls
 
@@ -301,7 +306,7 @@ class SimulatedServer:
                     ] += 1
                 self.note(change.notice)
 
-    def run_on_loop(self, job: Callable[[], object]) -> None:
+    def run_soon(self, job: Callable[[], object]) -> None:
         self.jobs.append(job)
 
     def report(self, connection: object, error: BaseException) -> None:
@@ -309,12 +314,18 @@ class SimulatedServer:
         self.note("report")
 
     @property
-    def listener_pool(self) -> Any:
+    def loop(self) -> Any:
         return self
 
-    def submit(self, work: Callable[..., object], *arguments: object) -> Any:
-        result = work(*arguments)
-        return SimpleNamespace(done=lambda: True, result=lambda: result)
+    def in_background(self, work: Callable[[], object], then: Callable[[Any], object]) -> Future[object]:
+        done = self.submit(work)
+        done.add_done_callback(lambda _: self.background.append(lambda: then(done)))
+        return done
+
+    def submit(self, work: Callable[[], object]) -> Future[object]:
+        done: Future[object] = Future()
+        done.set_result(work())
+        return done
 
     def _handshake_ended(self, ended: HandshakeEnded) -> None:
         self.handshakes.append(ended)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.connection.loop import IDLE_WAIT_S, Deadlines
+from aeron_spark.connection.loop import IDLE_WAIT_S, Loop
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.errors import AeronSparkError, ConnectError, RefusedError, UsageError
@@ -80,10 +80,10 @@ class Requests:
     def __init__(self) -> None:
         self.stream = MemoryStream(64)
         self.clock = Clock()
-        self.deadlines = Deadlines(lambda: None, self.clock)
+        self.loop = Loop("test", self.clock)
         store: Any = Store(self.stream)
         links: Any = None
-        self.service = StreamService(lambda: store, links, self.deadlines, LiveOptions(ServerOptions()))
+        self.service = StreamService(lambda: store, links, self.loop, LiveOptions(ServerOptions()))
         self.handler = self.connected(b"k")
 
     def connected(self, key: bytes) -> OperationService:
@@ -98,7 +98,7 @@ class Requests:
 
     def expire_after(self, seconds: float) -> None:
         self.clock.now += seconds
-        self.deadlines.expire(self.clock.now)
+        self.loop.expire(self.clock.now)
 
 
 def seen(response: Deferred) -> bool:
@@ -121,13 +121,13 @@ def test_the_response_says_whether_rows_were_committed_in_time(requests: Request
     assert not late.awaited.done()
     requests.stream.publish(128)
     assert seen(late)
-    assert (requests.stream.waits, len(requests.deadlines)) == (0, 0)
+    assert (requests.stream.waits, requests.loop.waits) == (0, 0)
 
 
 def test_a_request_without_time_is_answered_at_once(requests: Requests) -> None:
     assert not seen(requests.wait(0.0))
     assert seen(requests.wait(0.0, end=0))
-    assert (requests.stream.waits, len(requests.deadlines)) == (0, 0)
+    assert (requests.stream.waits, requests.loop.waits) == (0, 0)
 
 
 def test_a_request_waits_for_a_limited_time(requests: Requests) -> None:
@@ -143,7 +143,7 @@ def test_a_stream_that_ends_during_a_wait_is_an_error_of_the_response(requests: 
     requests.stream.end("deleted")
     with pytest.raises(UsageError, match="stream 'flights' was deleted"):
         seen(response)
-    assert (requests.stream.waits, len(requests.deadlines)) == (0, 0)
+    assert (requests.stream.waits, requests.loop.waits) == (0, 0)
 
 
 def test_the_waits_of_all_connections_of_a_key_are_limited(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def test_a_cancelled_response_leaves_nothing_behind(requests: Requests) -> None:
     response = requests.wait(5.0)
     known = weakref.ref(response.awaited)
     assert response.awaited.cancel()
-    assert (requests.stream.waits, len(requests.deadlines)) == (0, 0)
+    assert (requests.stream.waits, requests.loop.waits) == (0, 0)
     requests.stream.publish(128)
     requests.expire_after(5.0)
     assert response.awaited.cancelled()
@@ -189,8 +189,8 @@ class Served:
         store: Any = Store(self.stream)
         few = server_options(**settings, workers=WORKERS)
         self.server: MessageServer = world.server(few, start=False)
-        self.deadlines = self.server.runtime.deadlines
-        self._service = StreamService(lambda: store, self.server.runtime.bulk_links, self.deadlines, LiveOptions(few))
+        self.loop = self.server.runtime.loop
+        self._service = StreamService(lambda: store, self.server.runtime.bulk_links, self.loop, LiveOptions(few))
         self.server.add_service(self._service)
         self.server.start([ADDRESS])
         self.client: Client = world.client(quick_client(**settings))
@@ -219,7 +219,7 @@ class Served:
         """Check it soon: the waits would also end at their deadlines."""
         wait_for(lambda: self.server.statistics.get("running", 0) == 0, "the calls to end", AT_ONCE_S)
         wait_for(lambda: self.stream.waits == 0, "the waits of the stream to end", AT_ONCE_S)
-        wait_for(lambda: len(self.deadlines) == 0, "the deadlines to be removed", AT_ONCE_S)
+        wait_for(lambda: self.loop.waits == 0, "the deadlines to be removed", AT_ONCE_S)
 
 
 Serve = Callable[[dict[str, Any]], Served]
@@ -267,7 +267,7 @@ def test_the_event_loop_answers_a_wait_at_its_deadline(served: Served, seconds: 
 
 def test_the_event_loop_of_a_server_is_idle_while_a_wait_has_much_time(served: Served) -> None:
     waits = served.follow(1)
-    wait_for(served.server._runtime._is_idle, "the server to be idle")
+    wait_for(served.server._runtime.loop.is_idle, "the server to be idle")
     served.stream.publish(128)
     assert [wait.result(TIMEOUT_S) for wait in waits] == [True]
 

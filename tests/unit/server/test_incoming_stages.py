@@ -218,9 +218,9 @@ def test_requests_that_wait_for_bytes_keep_no_thread_and_end_with_their_time(wor
     assert world.server is not None
     stage = open_stage(world, world.bulk_link(), 1)
     waiting = [begin_to_finish(world, stage) for _ in range(1_000)]
-    assert len(world.server.deadlines) == 1_000
-    world.server.deadlines.expire(world.time.now + 20.0)
+    assert world.server.loop.waits == 1_000
+    world.server.loop.expire(world.time.now + 20.0)
     for one in waiting:
         with pytest.raises(WaitTimeout, match=f"0 of 1 bytes of stage {stage} arrived within 20 s"):
             decode_response(FinishStage("s", stage, 1, 20.0), one.finish())
-    assert len(world.server.deadlines) == 0
+    assert world.server.loop.waits == 0

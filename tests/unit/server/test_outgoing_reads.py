@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from aeron_spark.connection.loop import Deadlines
+from aeron_spark.connection.loop import Loop
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.errors import AeronSparkError, EndedError, RefusedError
 from aeron_spark.options import LiveOptions, ServerOptions
@@ -74,9 +74,9 @@ class Server:
         self.grant = EVERYTHING
         self.links: dict[tuple[OperationService, int], Link] = {}
         self.clock = Clock()
-        self.deadlines = Deadlines(lambda: None, self.clock)
+        self.loop = Loop("test", self.clock)
         links: Any = self
-        self.service = StreamService(lambda: self, links, self.deadlines, LiveOptions(ServerOptions()))  # type: ignore[arg-type, return-value]
+        self.service = StreamService(lambda: self, links, self.loop, LiveOptions(ServerOptions()))  # type: ignore[arg-type, return-value]
 
     def __contains__(self, name: str) -> bool:
         return name == NAME
@@ -95,7 +95,7 @@ class Server:
     def pass_pause(self) -> None:
         """Run the next turn of each read that has paused, and wait for their ends."""
         self.clock.now += MAX_PAUSE_S
-        self.deadlines.expire(self.clock.now)
+        self.loop.expire(self.clock.now)
         self.await_no_turn()
 
     def await_no_turn(self) -> None:
@@ -155,7 +155,7 @@ def test_256_links_each_of_two_clients_that_take_nothing_do_not_stop_a_reader(se
         link.close()
     server.pass_pause()
     assert [in_use(client.handler) for client in slow] == [{}, {}]
-    assert len(server.deadlines) == 0
+    assert server.loop.waits == 0
 
 
 def test_a_bulk_link_has_one_read_at_a_time(server: Server) -> None:
@@ -171,7 +171,7 @@ def test_a_bulk_link_has_one_read_at_a_time(server: Server) -> None:
     assert {message.request for message in link.sent} == {559}
     assert link.kinds == KINDS
     assert in_use(slow.handler) == {}
-    assert len(server.deadlines) == 0
+    assert server.loop.waits == 0
 
 
 def test_a_read_continues_where_its_client_stopped_taking(server: Server) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from aeron_spark.connection.loop import Deadlines
+from aeron_spark.connection.loop import Loop
 from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.errors import RefusedError, StillWorking, TransportError, WaitTimeout
 from aeron_spark.server.stream_operations import RunningCommits
@@ -48,7 +48,7 @@ class Held:
 
 def test_a_commit_that_runs_when_a_drain_begins_finishes_also_for_a_repeated_request() -> None:
     draining, held = Draining(), Held()
-    commits = RunningCommits(Deadlines(lambda: None), draining.check)
+    commits = RunningCommits(Loop("test"), draining.check)
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(commits.run, "a", held, TIMEOUT_S)
         try:
@@ -75,7 +75,7 @@ def test_a_commit_that_runs_when_a_drain_begins_finishes_also_for_a_repeated_req
 def test_a_draining_server_does_not_begin_a_commit() -> None:
     draining, held = Draining(), Held()
     draining.begun = True
-    commits = RunningCommits(Deadlines(lambda: None), draining.check)
+    commits = RunningCommits(Loop("test"), draining.check)
     with pytest.raises(RefusedError):
         commits.run("a", held, TIMEOUT_S)
     assert (len(commits), held.count) == (0, 0)
@@ -85,7 +85,7 @@ def test_a_commit_that_fails_is_not_counted_and_can_begin_again() -> None:
     def fail() -> Committed:
         raise RefusedError("no")
 
-    commits = RunningCommits(Deadlines(lambda: None))
+    commits = RunningCommits(Loop("test"))
     with pytest.raises(RefusedError):
         commits.run("a", fail, TIMEOUT_S)
     assert len(commits) == 0
@@ -94,8 +94,8 @@ def test_a_commit_that_fails_is_not_counted_and_can_begin_again() -> None:
 
 def test_a_repeated_request_waits_without_a_thread_until_its_commit_or_its_time_has_ended() -> None:
     now = [0.0]
-    held, deadlines = Held(), Deadlines(lambda: None, lambda: now[0])
-    commits = RunningCommits(deadlines)
+    held, loop = Held(), Loop("test", lambda: now[0])
+    commits = RunningCommits(loop)
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(commits.run, "a", held, 5.0)
         try:
@@ -103,7 +103,7 @@ def test_a_repeated_request_waits_without_a_thread_until_its_commit_or_its_time_
             found = [commits.run("a", held, seconds) for seconds in (5.0, 20.0)]
             short, long = (one for one in found if isinstance(one, Deferred))
             now[0] = 5.0
-            deadlines.expire(now[0])
+            loop.expire(now[0])
             assert (short.awaited.done(), long.awaited.done()) == (True, False)
             with pytest.raises(StillWorking):
                 short.finish()
@@ -112,13 +112,13 @@ def test_a_repeated_request_waits_without_a_thread_until_its_commit_or_its_time_
         assert first.result(TIMEOUT_S) is OUTCOME
         assert long.awaited.result(TIMEOUT_S)
     assert long.finish() is OUTCOME
-    assert (held.count, len(commits), len(deadlines)) == (1, 0, 0)
+    assert (held.count, len(commits), loop.waits) == (1, 0, 0)
 
 
 @pytest.mark.parametrize("error", [TransportError("the disk is full"), WaitTimeout("the archive does not respond")])
 def test_a_repeated_request_has_the_error_of_its_commit(error: Exception) -> None:
     held = Held(error)
-    commits = RunningCommits(Deadlines(lambda: None))
+    commits = RunningCommits(Loop("test"))
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(commits.run, "a", held, TIMEOUT_S)
         try:

@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 import pytest
 
-from aeron_spark.connection.loop import Deadlines
+from aeron_spark.connection.loop import Loop
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError
 from aeron_spark.facts import Bus
@@ -147,8 +147,8 @@ class Service:
         self.refusal: RefusedError | None = None
         self.is_draining = False
         self.facts = Bus()
-        self.deadlines = Deadlines(lambda: None)
-        self.commits = RunningCommits(self.deadlines)
+        self.loop = Loop("test")
+        self.commits = RunningCommits(self.loop)
         self._store = Store()
 
     def store(self) -> Any:

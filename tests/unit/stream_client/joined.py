@@ -20,7 +20,7 @@ import pytest
 
 from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.loop import Deadlines
+from aeron_spark.connection.loop import Loop
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.errors import (
@@ -187,9 +187,9 @@ class ServerProcess:
             StoreParts(ADDRESS, world.settings, clock=world.time, wall=world.time.wall),
             random=world.random,
         )
-        self.deadlines = Deadlines(lambda: None, world.time)
+        self.loop = Loop("test", world.time)
         links: Any = MemoryBulkLinks()
-        self.service = StreamService(lambda: self.store, links, self.deadlines, LiveOptions(ServerOptions()))
+        self.service = StreamService(lambda: self.store, links, self.loop, LiveOptions(ServerOptions()))
         self.service.close()
         self.service.pool = Jobs()  # type: ignore[assignment]
         self.delayed: list[
@@ -266,7 +266,7 @@ class World:
         self._disconnect()
         remains |= remains_of(session)
         if server is not None:
-            remains |= remains_in(server.service, server.store, server.deadlines, session and session.service)
+            remains |= remains_in(server.service, server.store, server.loop, session and session.service)
             server.end(self.archive)
         for folder in (self.folder, *self.folder.parent.glob(f"{self.folder.name}-*")):
             shutil.rmtree(folder, ignore_errors=True)
@@ -460,7 +460,7 @@ class World:
             while isinstance(answer, Deferred):  # only its deadline can end it here
                 if not answer.awaited.done():
                     self.time.sleep(STEP)
-                    self.server.deadlines.expire(self.time.now)
+                    self.server.loop.expire(self.time.now)
                 answer = answer.finish() if answer.awaited.done() else answer
         except Killed:
             self.kill()
