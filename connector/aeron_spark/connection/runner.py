@@ -104,12 +104,6 @@ class ConnectionOwner(EndpointServices, Protocol):
     def report(self, connection: ConnectionRunner | None, error: BaseException) -> None:
         """Report an error to the error listeners."""
 
-    def pause(self, token: int) -> None:
-        """Stop taking messages from a subscription, so that Aeron's window fills."""
-
-    def resume(self, token: int) -> None:
-        """Take messages from a subscription again."""
-
     def close_connection(self, connection: ConnectionRunner, keep_session: bool) -> None:
         """Close a connection: send its unsent messages, for some seconds at most, then send CLOSE."""
 
@@ -146,7 +140,6 @@ class ConnectionRunner:
         self.messages_received = 0
         self.listeners: Listeners[Callable[[Any], object]] = Listeners()
         self.disconnect_listeners: list[Callable[[Connection], object]] = []
-        self._clock = loop.clock
         self._times = times = options.times
         self._pings = Pings(times.ping_seconds)
         self._ping_waiters: dict[int, Future[float]] = {}  # by number
@@ -245,7 +238,7 @@ class ConnectionRunner:
         """Send a message, in a record or as a transfer. Each of its records may wait ``seconds`` for room."""
         longest = self.session.limits.max_record_bytes - NUMBER_BYTES
         if not acknowledge and type(message) is bytes and len(message) + len(BYTES_HEAD) <= longest:
-            self.sender.push(RecordKind.MESSAGE, BYTES_HEAD + message, self._clock() + seconds)
+            self.sender.push(RecordKind.MESSAGE, BYTES_HEAD + message, self.loop.clock() + seconds)
             return
         encoded = self.owner.types.encode(message, self.rpc.objects)
         if encoded.size > longest:
@@ -254,7 +247,7 @@ class ConnectionRunner:
         elif acknowledge:
             self.sender.send_confirmed(_joined(encoded), seconds)
         else:
-            self.sender.push(RecordKind.MESSAGE, _joined(encoded), self._clock() + seconds)
+            self.sender.push(RecordKind.MESSAGE, _joined(encoded), self.loop.clock() + seconds)
 
     def begin_send(self, message: object, *, acknowledge: bool) -> tuple[Future[None], Future[None] | None] | None:
         """Send a message as soon as there is room, without waiting; None if it is too large for a record.
@@ -279,7 +272,7 @@ class ConnectionRunner:
                 for one in batch:
                     self.send(one, seconds, acknowledge=False)
             else:
-                self.sender.push_many(RecordKind.MESSAGE, payloads, self._clock() + seconds)
+                self.sender.push_many(RecordKind.MESSAGE, payloads, self.loop.clock() + seconds)
 
     def begin_ping(self, seconds: float) -> Future[float]:
         """Send a ping that ends after ``seconds``; return the future of its round-trip time.
@@ -291,7 +284,7 @@ class ConnectionRunner:
             self.sender.check()
             if not self.connected:
                 raise ConnectError(f"{self.label} is not connected", remedy="Try again when it has resumed.")
-            number = self._pings.start(self._clock(), seconds)
+            number = self._pings.start(self.loop.clock(), seconds)
             if number is None:
                 raise UsageError("too many pings wait for their responses", remedy="Wait for some of them.")
             self._ping_waiters[number] = waiter
@@ -525,7 +518,7 @@ class ConnectionRunner:
             self._pause_acks(True)
             link = self.sender.link
             if link is not None:
-                self.owner.pause(link.token)
+                self.loop.inbox.pause(link.token)
         elif self.is_held:
             self.is_held = False
             self._has_room()
@@ -584,10 +577,10 @@ class ConnectionRunner:
             if work.is_full:
                 self._pause_acks(True)
                 if work.exceeds(self.owner.options.session_limits.buffer_bytes):
-                    self.owner.pause(link.token)
+                    self.loop.inbox.pause(link.token)
                 self._has_room()  # the work may have become less meanwhile
         if self.peer_calls.has_long_backlog:
-            self.owner.pause(link.token)
+            self.loop.inbox.pause(link.token)
             self._resume_source()  # the backlog may have become short meanwhile
 
     def _has_room(self) -> None:
@@ -603,7 +596,7 @@ class ConnectionRunner:
         if link is None or self.is_held or self.peer_calls.has_long_backlog:
             return
         if not any(work.exceeds(limit) for work in (self._delivering, self._assembling, self.peer_calls)):
-            self.owner.resume(link.token)
+            self.loop.inbox.resume(link.token)
 
     def _pause_acks(self, paused: bool) -> None:
         with self.state_lock:

@@ -185,14 +185,6 @@ class Runtime:
         """The present options."""
         return self._options()
 
-    def pause(self, token: int) -> None:
-        """Stop taking messages from a subscription."""
-        self.inbox.pause(token)
-
-    def resume(self, token: int) -> None:
-        """Take messages from a subscription again."""
-        self.inbox.resume(token)
-
     def report(self, connection: ConnectionRunner | None, error: BaseException) -> None:
         """Call the error listeners, but never on the event loop: there, a thread of the listeners' pool does it."""
         if not self.loop.is_current_thread:

@@ -91,12 +91,12 @@ class End:
         self.flush_requests = 0
         self._budget = budget
         loop: Any = Loop("test", lambda: self.now)
+        loop.bind(SimpleNamespace(inbox=SimpleNamespace(pause=lambda _: None, resume=lambda _: None)))
         loop.pool, loop.request_flush = AtOnce(), self._count_request
         owner: Any = SimpleNamespace(
             options=client_options(session_limits=limits, times=times), types=Types(), objects=GlobalObjects(),
             error_codes=ErrorCodes(), loop=loop, worker_pool=SimpleNamespace(drop=lambda *_: 0),
-            report=lambda _, error: self.reported.append(error),
-            pause=lambda _: None, resume=lambda _: None, is_memory_full=lambda *_: False,
+            report=lambda _, error: self.reported.append(error), is_memory_full=lambda *_: False,
         )  # fmt: skip
         self.core = ConnectionRunner(owner, PeerInfo(bytes(32)), 7, Connection)
         for part, method, take in (
