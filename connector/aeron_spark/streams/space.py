@@ -26,7 +26,7 @@ from aeron_spark.streams.journal import JournaledLedger
 from aeron_spark.streams.journal_records import Recorded
 from aeron_spark.streams.model import LeaseOverridden, Shape, StreamTrimmed
 from aeron_spark.streams.partition import NoSpaceToRecord
-from aeron_spark.streams.reader_leases import Lease, ReaderLeases
+from aeron_spark.streams.reader_leases import ReaderLeases
 from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.retention import RetentionLimits, allowed_start
 from aeron_spark.streams.store_parts import NoRoomToRecord, StoreParts
@@ -40,7 +40,7 @@ MAX_MOVES: Final = 8  # of partitions of a stream to other recordings in one cal
 
 
 class StreamSpace:
-    """The space of the stream with this ``definition``, which may change.
+    """The space of the stream with this ``definition``, and the leases of its readers.
 
     ``renew_view`` is called after a partition has changed. While the store has a hold, rows become unreadable, and
     their files stay.
@@ -48,7 +48,7 @@ class StreamSpace:
 
     def __init__(
         self,
-        definition: Definition,
+        definition: Callable[[], Definition],
         journal: JournaledLedger,
         recordings: Recordings,
         parts: StoreParts,
@@ -58,7 +58,7 @@ class StreamSpace:
     ) -> None:
         self.lease_overrides = 0
         """Leases whose rows the retention deleted, since the stream was opened."""
-        self.definition = definition
+        self._definition = definition
         self._journal = journal
         self._ledger = journal.ledger
         self._recordings = recordings
@@ -75,7 +75,7 @@ class StreamSpace:
     @property
     def limits(self) -> RetentionLimits:
         """The retention of each partition."""
-        return RetentionLimits.of(self.definition)
+        return RetentionLimits.of(self._definition())
 
     def retention_starts(self, definition: Definition) -> list[int]:
         """Return, by partition, where the retention of ``definition`` would begin now. The caller holds ``state``."""
@@ -84,22 +84,6 @@ class StreamSpace:
             max(start, RetentionLimits.of(definition).start(times, end, now_ns))
             for times, start, end in zip(ledger.times, ledger.starts, ledger.ends, strict=True)
         ]
-
-    # Leases; the caller holds ``state``
-
-    def lease(self, reader: str, positions: Mapping[int, int], seconds: float, owner: str) -> None:
-        """Lease the bytes from ``positions`` on to ``reader``; see ``ReaderLeases.renew``."""
-        self.leases.renew(reader, positions, seconds, self._clock(), owner)
-
-    def end_leases(self, owner: str) -> None:
-        """End all leases of a client's key."""
-        self.leases.end_of_owner(owner)
-
-    def live_leases(self) -> list[Lease]:
-        """Return the leases that have not expired."""
-        return list(self.leases.live(self._clock()).values())
-
-    # Deletion
 
     def purge(
         self, partition: int | None, before_position: int | None, before_time_ns: int | None
@@ -213,9 +197,9 @@ class StreamSpace:
         trimmed = sum(start - ledger.starts[index] for index, start in record.starts.items())
         self._journal.write(record)
         if trimmed:
-            self._facts.emit(StreamTrimmed(self.definition.name, trimmed))
+            self._facts.emit(StreamTrimmed(self._definition().name, trimmed))
         if overridden:
-            self._facts.emit(LeaseOverridden(self.definition.name, overridden))
+            self._facts.emit(LeaseOverridden(self._definition().name, overridden))
         self._renew_view()
         self._recordings.schedule_purge(record.starts, ledger.ends)
 

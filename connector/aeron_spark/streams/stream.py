@@ -139,7 +139,9 @@ class Stream:
             journal.close()
             raise
         self._view = self._recordings.view(journal.ledger)
-        self.space = StreamSpace(definition, journal, self._recordings, parts, self._state, self._renew_view, leases)
+        self.space = StreamSpace(
+            lambda: self.definition, journal, self._recordings, parts, self._state, self._renew_view, leases
+        )
 
     @property
     def problem(self) -> AeronSparkError | None:
@@ -265,12 +267,12 @@ class Stream:
         """
         with self._state:
             self._refuse_closed()
-            self.space.lease(reader, positions, seconds, owner)
+            self.space.leases.renew(reader, positions, seconds, self._clock(), owner)
 
     def end_leases(self, owner: str) -> None:
         """End all leases of a client's key."""
         with self._state:
-            self.space.end_leases(owner)
+            self.space.leases.end_of_owner(owner)
 
     def live_leases(self) -> list[StreamLease]:
         """Return the leases that have not expired, by owner and reader id."""
@@ -496,7 +498,7 @@ class Stream:
             self._refuse_closed()
             changed = change(self.definition)
             write_definition(self._folder, changed)
-            self.definition = self.space.definition = changed
+            self.definition = changed
         if changed.is_ended:
             self._end_waits()
         return changed
@@ -531,7 +533,7 @@ class Stream:
     def figures(self) -> StreamFigures:
         """Return the sizes of the stream and the lag of its readers, for metrics."""
         with self._state:
-            leases = self.space.live_leases()
+            leases = self.space.leases.live(self._clock()).values()
             now_ns, states = self._parts.wall(), self._view.states
             return figures_of(states, leases, len(self._stages), self._ledger.committed_at, now_ns)
 
