@@ -382,10 +382,6 @@ class MemoryInbox:
         """Whether this subscription was opened."""
         return token in self.subscriptions and self.subscriptions[token] in self._network.subscriptions
 
-    def local_address(self, token: int) -> str:
-        """Return the ``host:port`` to which a subscription is bound, or an empty text."""
-        return self.subscriptions[token].address if token in self.subscriptions else ""
-
     def close(self) -> None:
         """Close all subscriptions."""
         self._closed = True

@@ -38,14 +38,11 @@ ARCHIVE_START_TIMEOUT_S: Final = 2.0  # an archive starts after its driver
 KEEP_ALIVE_INTERVAL_S: Final = 30.0
 DORMANT_AFTER_S: Final = 60.0  # then a session is replaced, which takes about 50 ms
 
-ACTIVE_RECORDING: Final = 2  # codes of ArchiveException
-ACTIVE_SUBSCRIPTION: Final = 3
-UNKNOWN_RECORDING: Final = 5
+ACTIVE_SUBSCRIPTION: Final = 3  # codes of ArchiveException
 MAX_REPLAYS: Final = 7
 MAX_RECORDINGS: Final = 8
 AUTHENTICATION_REJECTED: Final = 10
 STORAGE_SPACE: Final = 11
-UNAUTHORISED_ACTION: Final = 13
 
 NON_BLOCKING_METHODS: Final = frozenset({"state", "archiveId", "checkForErrorResponse", "pollForErrorResponse"})
 DELETE_IN_PROGRESS_TEXTS: Final = ("due to an outstanding delete operation", "another delete operation in progress")

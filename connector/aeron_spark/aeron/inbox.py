@@ -205,11 +205,6 @@ class AeronInbox:
                 f"looking for a subscription failed: {describe(error)}", remedy="Check that the media driver runs."
             ) from error
 
-    def local_address(self, token: int) -> str:
-        """Return the ``host:port`` to which a subscription is bound, or an empty text."""
-        subscription = self.subscription(token)
-        return "" if subscription is None else first_address(subscription)
-
     def close(self) -> None:
         """Close all subscriptions."""
         if not self._closed:

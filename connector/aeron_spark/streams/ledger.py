@@ -129,11 +129,6 @@ class Ledger:
         committer = known.producers[-1][0] if known is not None and known.producers else ANY_PRODUCER
         return Begun(self.last_transaction(writer), self.stamp(writer), self.token(writer, committer))
 
-    def current_run(self, writer: str) -> str | None:
-        """Return the writer's current run, or None for an unknown writer."""
-        known = self._writers.get(writer)
-        return None if known is None else known.run
-
     @property
     def writers(self) -> Mapping[str, WriterState]:
         """All known writers by id."""

@@ -205,9 +205,6 @@ class Inbox(Protocol):
     def ready(self, token: int) -> bool:
         """Whether the driver has opened this subscription, so that senders can connect."""
 
-    def local_address(self, token: int) -> str:
-        """Return the ``host:port`` to which a subscription is bound; an empty text if not known (yet), or for IPC."""
-
     @property
     def dropped(self) -> int:
         """Number of messages dropped unread: too long, or fragmented on a handshake stream."""
@@ -408,10 +405,6 @@ class UnopenedInbox:
     def ready(self, token: int) -> bool:
         """Return False: no subscription exists."""
         return False
-
-    def local_address(self, token: int) -> str:
-        """Return an empty text: no subscription exists."""
-        return ""
 
     def close(self) -> None:
         """Do nothing: no subscription exists."""

@@ -57,7 +57,6 @@ from aeron_spark.wire.chunks import (
 
 ALIGNMENT: Final = 8  # bytes
 MAX_ITEM_BYTES: Final = 2**31 - 1  # bytes of the values of one item, whose offsets are int32
-MAX_ITEM_ROWS: Final = 2**32 - 1
 
 ITEM: Final = struct.Struct(
     "<"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
-from aeron_spark.aeron.inbox import CLIENT_ENDING
+from aeron_spark.aeron.inbox import CLIENT_ENDING, first_address
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import InUseError, OptionError
 from aeron_spark.transport.api import (
@@ -77,7 +77,9 @@ def test_row_02_two_server_ports_and_one_receive_port_carry_twenty_connections(
         pairs.append((mine, theirs))
     ports = {port for _, port in sockets(world.server.process.pid).keys() - before_server.keys()}
     assert ports == {world.address.data_port, world.address.control_port}
-    receiving = {dialing.inbox.local_address(pair[1].token) for dialing, pair in zip(dialings, pairs, strict=True)}
+    receiving = {
+        first_address(dialing.inbox.subscription(pair[1].token)) for dialing, pair in zip(dialings, pairs, strict=True)
+    }
     assert len(receiving) == 1
     assert len(sockets(world.client.process.pid).keys() - before_client.keys()) == 2  # one to send from, one to receive
     for dialing in dialings:
@@ -134,7 +136,7 @@ def test_row_21_a_client_sends_from_its_port_and_receives_on_the_next(world: Aer
     open_path = dialing.open_path()
     until(lambda: server.available(token), server, client)
     assert server.available(token)[0].source == f"127.0.0.1:{send_port}"
-    assert dialing.inbox.local_address(open_path.token) == f"0.0.0.0:{receive_port}"
+    assert first_address(dialing.inbox.subscription(open_path.token)) == f"0.0.0.0:{receive_port}"
     image, ids = server.available(token)[0].image, some_ids()
     mine = listening.open_link(image, ids, SETTINGS)
     until(lambda: listening.inbox.ready(mine.token) and mine.publication.ready, server)

@@ -231,14 +231,14 @@ def test_a_program_replaces_its_run_on_a_full_disk_and_the_record_follows(
         patch.setattr(os, "pwrite", failing(os.pwrite, errno.ENOSPC, 0, times=10))
         for run in ("second", "third"):
             stream.journal.write_run(RunStarted("w", run, 1))
-            assert stream.ledger.current_run("w") == run
+            assert stream.ledger.writers["w"].run == run
         with pytest.raises(TransportError, match="No space left"):
             stream.journal.write(RunStarted("other", "run", 1))
     stream.journal.write(RunStarted("other", "run", 1))
     stream.journal.close()
     mark = ArchiveMark(str(store.archive_dir), stream.definition)
     again = JournaledLedger(store.streams_dir / "a", 1, store.opening(), mark)
-    assert (again.ledger.current_run("w"), again.ledger.current_run("other")) == ("third", "run")
+    assert (again.ledger.writers["w"].run, again.ledger.writers["other"].run) == ("third", "run")
     again.close()
 
 
@@ -249,5 +249,5 @@ def test_a_run_is_not_replaced_on_a_failing_disk(tmp_path: Path, monkeypatch: py
         patch.setattr(os, "fsync", failing(os.fsync, errno.EIO, 0))
         with pytest.raises(TransportError):
             stream.journal.write_run(RunStarted("w", "second", 1))
-    assert stream.ledger.current_run("w") == "run"
+    assert stream.ledger.writers["w"].run == "run"
     stream.journal.close()

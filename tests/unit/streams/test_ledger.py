@@ -50,9 +50,9 @@ def commit(
 def test_a_new_stream_is_empty() -> None:
     ledger = Ledger(2)
     assert (ledger.starts, ledger.ends, ledger.rows, ledger.position_at(0)) == ([0, 0],) * 4
-    assert (ledger.last_transaction("w"), ledger.current_run("w"), ledger.content, ledger.schema) == (
+    assert (ledger.last_transaction("w"), ledger.writers, ledger.content, ledger.schema) == (
         NO_TRANSACTION,
-        None,
+        {},
         "",
         None,
     )
@@ -85,7 +85,7 @@ def test_a_released_writer_id_stays_without_an_owner_after_a_restart() -> None:
     records: list[Record] = [WriterOwned("w", "alice", 1), RunStarted("w", "run", 2), WriterReleased("w")]
     ledger = Ledger.replay(1, records)
     assert ledger.owners.records() == ()
-    assert ledger.current_run("w") == "run"
+    assert ledger.writers["w"].run == "run"
     assert Ledger.replay(1, [ledger.snapshot()]).owners.records() == ()
 
 
@@ -140,7 +140,7 @@ def test_transactions_of_a_fenced_run_stay_committed() -> None:
     ledger = Ledger(1)
     commit(ledger, 3, run="one")
     commit(ledger, 4, run="two")
-    assert ledger.current_run("writer") == "two"
+    assert ledger.writers["writer"].run == "two"
     with pytest.raises(AlreadyCommitted):
         ledger.prepare_commit(of(3, "one"), Change(), NOW)
     with pytest.raises(RefusedError, match="fenced"):
@@ -420,9 +420,9 @@ class AgainstModel(RuleBasedStateMachine):
         assert (ledger.ends, ledger.starts) == (self.ends(), self.starts)
         assert ledger.rows == [sum(at in added for *_, added in self.log) for at in range(self.partitions)]
         assert ledger.transactions == len(self.log)
+        assert {writer: state.run for writer, state in ledger.writers.items()} == self.current
         for writer in ("a", "b", "c"):
             assert ledger.last_transaction(writer) == self.last(writer)
-            assert ledger.current_run(writer) == self.current.get(writer)
         again = Ledger.replay(self.partitions, map(decode_record, self.journal))
         assert again.snapshot() == ledger.snapshot()
         assert Ledger.replay(self.partitions, [ledger.snapshot()]).snapshot() == ledger.snapshot()
