@@ -672,6 +672,18 @@ def test_ids_of_bulk_links_come_from_the_same_pools() -> None:
     server.end()
 
 
+def test_a_link_of_a_server_that_sends_to_several_destinations_has_its_own_port() -> None:
+    server, client, connection = connected(reply_channel="mdc", mdc_ports=(20_200, 20_200))
+    assert client.ack is not None
+    assert (client.ack.reply_channel, client.ack.control_port) == ("mdc", 20_200)
+    with pytest.raises(AssertionError, match="No ports are left"):
+        other_client(server).connect()
+    assert server.statistics()["session_ids"] == 2
+    server.peer_closes(connection, keep_session=False)
+    assert server.statistics()["ports"] == 0
+    server.end()
+
+
 def test_an_event_about_an_ended_object_changes_nothing() -> None:
     server, client = deciding()
     server.decide(UNKNOWN_KEY)
