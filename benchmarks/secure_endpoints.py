@@ -23,7 +23,7 @@ from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.aeron.publications import BatchPublication
 from aeron_spark.client import Client
-from aeron_spark.client.runner import ClientRunner
+from aeron_spark.client.client_endpoint import make_endpoint
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.links import Link
 from aeron_spark.errors import AeronSparkError
@@ -263,7 +263,7 @@ class BenchmarkClients(BenchmarkEndpoint):
         def open_transport() -> AeronClientTransport:
             return AeronClientTransport(self.aeron, address, idle=self.idle)
 
-        return Client(ClientRunner(open_transport, name, store or self.store, options, BenchmarkConnection))
+        return Client(make_endpoint(open_transport, name, store or self.store, options, BenchmarkConnection))
 
 
 def main(role: str, *arguments: str) -> None:

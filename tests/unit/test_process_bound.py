@@ -136,7 +136,7 @@ def test_objects_of_asyncio_are_refused_in_a_child(world: World) -> None:
     world.server()
 
     async def use() -> None:
-        async with aio.Client(lambda _: world.runner(), TIMEOUT_S) as client:
+        async with aio.Client(lambda _: world.client_endpoint(), TIMEOUT_S) as client:
             out, reader = client.writer("s"), client.reader("s")
 
             def drive(step: Callable[[], Any]) -> Callable[[], object]:

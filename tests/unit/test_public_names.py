@@ -78,7 +78,7 @@ def test_a_client_of_asyncio_has_the_public_names_of_its_class(world: World) -> 
     world.server()
 
     async def check() -> None:
-        async with aio.Client(lambda _: world.runner(), TIMEOUT_S) as client:
+        async with aio.Client(lambda _: world.client_endpoint(), TIMEOUT_S) as client:
             check_names(client)
 
     asyncio.run(check())

@@ -17,7 +17,7 @@ from aeron_spark.aio.own import OwnLoop
 from aeron_spark.aio.reader import StreamReader
 from aeron_spark.aio.writer import BufferedWriter, StreamWriter
 from aeron_spark.client.client import MIN_CONNECT_S, ClientState
-from aeron_spark.client.runner import ClientRunner
+from aeron_spark.client.client_endpoint import ClientEndpoint
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, Pending
 from aeron_spark.connection.runner import ConnectionRunner
@@ -259,10 +259,10 @@ def connect(
     the beginning.
     """
 
-    def make(deadline: float | None) -> ClientRunner:
-        from aeron_spark.client.aeron_dialer import make_runner
+    def make(deadline: float | None) -> ClientEndpoint:
+        from aeron_spark.client.aeron_dialer import make_aeron_endpoint
 
-        return make_runner(address, store, connection_class, options, deadline, opens=wait)
+        return make_aeron_endpoint(address, store, connection_class, options, deadline, opens=wait)
 
     return Client(make, timeout, wait=wait)
 
@@ -277,7 +277,7 @@ class Client(AwaitedStreamOperations):
     """
 
     def __init__(
-        self, make: Callable[[float | None], ClientRunner], timeout: float | None = None, *, wait: bool = True
+        self, make: Callable[[float | None], ClientEndpoint], timeout: float | None = None, *, wait: bool = True
     ) -> None:
         """``make(deadline)`` makes the runner of the client, on a thread, by a deadline in monotonic seconds."""
         bind_to_process(self)
@@ -285,7 +285,7 @@ class Client(AwaitedStreamOperations):
         self._timeout: Final = timeout
         self._waits: Final = wait
         self._own: OwnLoop | None = None
-        self._runner: ClientRunner | None = None
+        self._runner: ClientEndpoint | None = None
         self._client: plain.Client | None = None
         self._making: Future[plain.Client] = Future()
         self._threads: Final = ThreadPoolExecutor(THREADS, thread_name_prefix="aeron-spark-aio")

@@ -16,7 +16,7 @@ from aeron_spark import node
 from aeron_spark.aeron.client import ClientLease, lease_client
 from aeron_spark.aeron.driver import ports_of_server
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
-from aeron_spark.client.runner import ClientRunner
+from aeron_spark.client.client_endpoint import ClientEndpoint, make_endpoint
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import ConnectError, EndedError
 from aeron_spark.keys.key_files import ipc_server, network_server
@@ -114,25 +114,25 @@ class AeronDialer:
             self._node.close()
 
 
-def make_runner(
+def make_aeron_endpoint(
     address: str, store: PeerStore | None, connection_class: type[Connection], options: Mapping[str, object],
     deadline: float | None, *, opens: bool = True,
-) -> ClientRunner:  # fmt: skip
-    """Make the runner of a client; the arguments are those of :func:`aeron_spark.connect`.
+) -> ClientEndpoint:  # fmt: skip
+    """Make the endpoint of a client over Aeron; the arguments are those of :func:`aeron_spark.connect`.
 
     With ``opens``, open its transport by ``deadline`` (monotonic seconds); else its event loop does so, when it
     connects.
     """
     dialer = AeronDialer(address, store, options)
     try:
-        runner = ClientRunner(dialer.dial, dialer.server_name, dialer.store, dialer.options, connection_class)
-        runner.on_closed = dialer.close
+        endpoint = make_endpoint(dialer.dial, dialer.server_name, dialer.store, dialer.options, connection_class)
+        endpoint.on_closed = dialer.close
         if opens:
-            runner.open(partial(dialer.dial_until, deadline))
+            endpoint.open(partial(dialer.dial_until, deadline))
     except BaseException:
         dialer.close(is_loop_ended=True)
         raise
-    return runner
+    return endpoint
 
 
 def _shares_memory(options: ClientOptions, aeron_dir: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final
 
-from aeron_spark.client.runner import ClientRunner
+from aeron_spark.client.client_endpoint import ClientEndpoint
 from aeron_spark.connection.bulk_links import SERVICE, BulkLink
 from aeron_spark.connection.links import Link
 from aeron_spark.connection.packet_watch import PacketWatch, alive_times
@@ -38,21 +38,21 @@ class _Response:
     mtu_bytes: int | None
 
 
-def open_bulk_link(runner: ClientRunner, connection: ConnectionRunner, timeout_s: float) -> BulkLink:
+def open_bulk_link(endpoint: ClientEndpoint, connection: ConnectionRunner, timeout_s: float) -> BulkLink:
     """Request a bulk link from the server, open its publication and subscription, and wait until it is verified.
 
     If ``mtu`` is ``auto``, a full packet of each direction must arrive: if it does not, a smaller size takes its place.
     Raises WaitTimeout, RefusedError or TransportError.
     """
-    clock = runner.loop.clock
+    clock = endpoint.loop.clock
     end = clock() + timeout_s
-    channel = runner.options.channel
+    channel = endpoint.options.channel
     is_first, late = True, None
     while clock() < end:
-        path = network_path(runner.server.host) if channel.finds_mtu and not connection.peer.is_ipc else None
+        path = network_path(endpoint.server.host) if channel.finds_mtu and not connection.peer.is_ipc else None
         size = channel.mtu_bytes if path is None else SIZES.choose(path, clock())
         try:
-            bulk_link = _begin(runner, connection, size, path, end)
+            bulk_link = _begin(endpoint, connection, size, path, end)
         except WaitTimeout as error:
             if is_first or clock() < end:
                 raise
@@ -97,12 +97,12 @@ def _is_of_packets(bulk_link: BulkLink, error: BaseException) -> bool:
 
 
 def _begin(
-    runner: ClientRunner, connection: ConnectionRunner, size: int, path: NetworkPath | None, end: float
+    endpoint: ClientEndpoint, connection: ConnectionRunner, size: int, path: NetworkPath | None, end: float
 ) -> BulkLink:
-    loop = runner.loop
+    loop = endpoint.loop
     response = _request(connection, size, max(MIN_STEP_S, end - loop.clock()))
     return loop.wait(
-        loop.call(lambda: _open_link(runner, connection, response, size, path)),
+        loop.call(lambda: _open_link(endpoint, connection, response, size, path)),
         max(MIN_STEP_S, end - loop.clock()),
         "the client's event loop to open a bulk link",
         remedy="Try again.",
@@ -124,10 +124,10 @@ def _request(connection: ConnectionRunner, size: int, timeout_s: float) -> _Resp
 
 
 def _open_link(
-    runner: ClientRunner, connection: ConnectionRunner, response: _Response, size: int,
+    endpoint: ClientEndpoint, connection: ConnectionRunner, response: _Response, size: int,
     path: NetworkPath | None,
 ) -> BulkLink:  # fmt: skip
-    options, now, content = runner.options, runner.loop.clock(), response.content
+    options, now, content = endpoint.options, endpoint.loop.clock(), response.content
     ids = LinkIds(
         content["session_in"],
         content["stream_in"],
@@ -148,7 +148,7 @@ def _open_link(
         channel_settings, mtu_bytes=mtu_bytes, term_bytes=min(channel_settings.term_bytes, longest_term)
     )
     link = Link(
-        runner.transport.open_link(ids, channel_settings),
+        endpoint.transport.open_link(ids, channel_settings),
         FrameEncryptor(own_key, options.key_limits),
         FrameDecryptor(peer_key, options.key_limits),
         alive_times(options.times) if is_filled else options.times,
@@ -158,6 +158,6 @@ def _open_link(
     )
     label = f"bulk link {ids.session_in:08x} of {connection.label}"
     watch = None if path is None else PacketWatch.of(path.target, mtu_bytes, now)
-    bulk_link = BulkLink(runner.runtime.bulk_links, connection, link, ids.session_in, label, begins=True, watch=watch)
-    runner.runtime.bulk_links.add(bulk_link)
+    bulk_link = BulkLink(endpoint.runtime.bulk_links, connection, link, ids.session_in, label, begins=True, watch=watch)
+    endpoint.runtime.bulk_links.add(bulk_link)
     return bulk_link

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 from aeron_spark.aeron import jvm
 from aeron_spark.client.bulk_link_opening import open_bulk_link
-from aeron_spark.client.runner import ClientRunner
+from aeron_spark.client.client_endpoint import ClientEndpoint
 from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
@@ -63,11 +63,11 @@ class Client(Endpoint, StreamOperations):
     and RefusedError for an action that the client's key is not granted.
     """
 
-    def __init__(self, runner: ClientRunner) -> None:
-        """Make a client of a runner, over any transport; :meth:`to` makes one over Aeron."""
-        super().__init__(runner.runtime)
-        self._runner: Final = runner
-        self._options: Final = runner.options
+    def __init__(self, endpoint: ClientEndpoint) -> None:
+        """Make a client of an endpoint, over any transport; :meth:`to` makes one over Aeron."""
+        super().__init__(endpoint.runtime)
+        self._runner: Final = endpoint
+        self._options: Final = endpoint.options
         self._streams_lock: Final = threading.Lock()
         self._streams: StreamSession | None = None
         self._buffered_writers: Final[weakref.WeakSet[BufferedWriter]] = weakref.WeakSet()
@@ -83,9 +83,9 @@ class Client(Endpoint, StreamOperations):
         **options: Unpack[ClientOptions],
     ) -> Client:
         """Make a client of the server at ``address`` without connecting; the arguments are those of :func:`connect`."""
-        from aeron_spark.client.aeron_dialer import make_runner
+        from aeron_spark.client.aeron_dialer import make_aeron_endpoint
 
-        return cls(make_runner(address, store, connection_class, options, None))
+        return cls(make_aeron_endpoint(address, store, connection_class, options, None))
 
     # The connection.
 
@@ -121,8 +121,8 @@ class Client(Endpoint, StreamOperations):
         """The error that stopped the client, or that of its last attempt to connect; None while it is connected."""
         state = self.state
         if state == "stopped":
-            return self._runner.machine.stopped
-        return self._runner.machine.failure if state in ("connecting", "reconnecting") else None
+            return self._runner.stopped
+        return self._runner.failure if state in ("connecting", "reconnecting") else None
 
     @property
     def connected(self) -> bool:
@@ -133,7 +133,7 @@ class Client(Endpoint, StreamOperations):
     @property
     def server_key(self) -> bytes:
         """The key that the server has proved; empty before."""
-        return self._runner.machine.server_key
+        return self._runner.server_key
 
     def connect(self, timeout: float | None = None) -> Connection:
         """Connect within ``timeout`` seconds (0: until closed), and return the connection; at once if it is connected.
@@ -440,10 +440,10 @@ def connect(
     Raises OptionError for a wrong argument, RefusedError with the server's reason, IdentityError for a wrong key, and
     ConnectError or WaitTimeout if no server responds.
     """
-    from aeron_spark.client.aeron_dialer import make_runner
+    from aeron_spark.client.aeron_dialer import make_aeron_endpoint
 
     deadline = time.monotonic() + timeout if timeout else None
-    client = Client(make_runner(address, store, connection_class, options, deadline, opens=wait))
+    client = Client(make_aeron_endpoint(address, store, connection_class, options, deadline, opens=wait))
     _open(client, timeout, deadline, wait=wait)
     return client
 
@@ -457,13 +457,13 @@ def connect_for_pool(
     A client that loses its link without use ends its session and stops. ``on_unused(client)`` is then called on a
     thread of the client, and may close it. The event loop calls ``is_in_use``, which must not wait.
     """
-    from aeron_spark.client.aeron_dialer import make_runner
+    from aeron_spark.client.aeron_dialer import make_aeron_endpoint
 
     deadline = time.monotonic() + timeout if timeout else None
-    runner = make_runner(address, None, Connection, options, deadline)
-    client = Client(runner)
+    endpoint = make_aeron_endpoint(address, None, Connection, options, deadline)
+    client = Client(endpoint)
     _open(client, timeout, deadline, wait=True)
-    runner.reconnect_while(is_in_use, partial(on_unused, client))
+    endpoint.reconnect_while(is_in_use, partial(on_unused, client))
     return client
 
 

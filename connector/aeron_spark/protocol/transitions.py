@@ -1,4 +1,4 @@
-"""The transition tables of the handshakes and the client machine, and how a machine takes a step.
+"""The transition tables of the handshakes, and how a handshake takes a step.
 
 * A machine is one literal table: (state, event) -> row. A row names the handler, and the states that may follow.
 * A handler returns the next state and the actions; it does not set the state. If it raises, the state does not change.

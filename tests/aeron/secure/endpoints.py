@@ -13,7 +13,7 @@ from aeron_spark import node
 from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.client.client import Client
-from aeron_spark.client.runner import ClientRunner
+from aeron_spark.client.client_endpoint import make_endpoint
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.keys.stores import MemoryPeerStore
@@ -133,14 +133,14 @@ class World:
         on = driver or (self.serving if address.media == "ipc" else self.dialling)
         make = AeronClientTransport if tap is None else tap.client_transport
         dial = dial or (lambda: make(on, address, ports=ports))
-        runner = ClientRunner(
+        endpoint = make_endpoint(
             dial,
             ServerName(address.host, address.data_port),
             store or MemoryPeerStore(),
             options_of(ClientOptions, changes),
         )
-        runner.open(dial)
-        client = Client(runner)
+        endpoint.open(dial)
+        client = Client(endpoint)
         # without closed ones, each of which keeps a megabyte
         self._opened = [*(one for one in self._opened if not one.closed), client]
         return client

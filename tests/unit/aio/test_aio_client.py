@@ -96,7 +96,7 @@ class Peer:
 def opening(world: World, **changes: Any) -> aio.Client:
     """Return a client that is not open."""
     given = quick_client(**changes)
-    return aio.Client(lambda deadline: world.runner(given), TIMEOUT_S)
+    return aio.Client(lambda deadline: world.client_endpoint(given), TIMEOUT_S)
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -373,18 +373,18 @@ def test_a_client_that_cannot_connect_raises_and_leaves_no_thread(world: World) 
         with pytest.raises(ZeroDivisionError):
             async with aio.Client(lambda deadline: 1 / 0):  # type: ignore[return-value,arg-type]
                 pass
-        runner = world.runner()
+        runner = world.client_endpoint()
         prepared = aio.Client(lambda deadline: runner)
         prepared.register("catalog", Catalog(), ["no such method"])
         with pytest.raises(OptionError):
             await prepared
         assert runner.runtime.closed
-        wrong = aio.Client(lambda deadline: world.runner(), "5")  # type: ignore[arg-type]
+        wrong = aio.Client(lambda deadline: world.client_endpoint(), "5")  # type: ignore[arg-type]
         with pytest.raises(TypeError):
             await wrong
         await wrong.close()
         await until(lambda: not [one for one in threading.enumerate() if one.name.startswith("aeron-spark-client")])
-        waiting = aio.Client(lambda deadline: world.runner(), wait=False)
+        waiting = aio.Client(lambda deadline: world.client_endpoint(), wait=False)
         async with waiting:
             await waiting.connect(TIMEOUT_S)
             assert waiting.state == "connected"
@@ -396,7 +396,7 @@ def test_a_connect_of_a_client_that_did_not_wait_ends_at_its_timeout(world: Worl
     """Regression: it waited for the attempt that has no deadline."""
 
     async def main() -> None:
-        async with aio.Client(lambda deadline: world.runner(), wait=False) as client:  # no server listens
+        async with aio.Client(lambda deadline: world.client_endpoint(), wait=False) as client:  # no server listens
             with pytest.raises(WaitTimeout, match="the client goes on to try"):
                 await client.connect(0.05)
             assert client.state == "connecting"

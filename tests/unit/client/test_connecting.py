@@ -12,6 +12,7 @@ import pytest
 
 from aeron_spark import process
 from aeron_spark.client.client import Client
+from aeron_spark.client.client_states import ClientState
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import (
     AeronSparkError,
@@ -26,7 +27,6 @@ from aeron_spark.errors import (
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths, MemoryPeerStore
 from aeron_spark.process import FreePages
 from aeron_spark.protocol.access import ServerName
-from aeron_spark.protocol.client_events import ClientState
 from aeron_spark.protocol.handshake_packets import RefusalHint, encode_hint
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.protocol.sources import Refusal
@@ -61,7 +61,7 @@ def test_a_connect_outlasts_that_of_another_thread_with_a_shorter_timeout(world:
     client = world.client(connect=False)
     with ThreadPoolExecutor(2) as pool:
         short = pool.submit(client.connect, 0.2)
-        wait_for(lambda: client._runner.machine.is_connect_pending)
+        wait_for(lambda: client._runner.is_connect_pending)
         long = pool.submit(client.connect, TIMEOUT_S)
         assert isinstance(short.exception(TIMEOUT_S), WaitTimeout)
         world.server()
@@ -72,7 +72,7 @@ def test_the_event_loop_is_idle_while_it_waits_for_the_server(world: World) -> N
     """Many clients that wait for an overloaded server must leave it the processor."""
     client = world.client(client_options(setup_timeout=60.0), connect=False)
     connecting = client.begin_connecting()
-    wait_for(lambda: client._runner.machine.state is ClientState.HANDSHAKING)
+    wait_for(lambda: client._runner.state is ClientState.HANDSHAKING)
     wait_for(client._runtime.loop.is_idle, "the client to be idle")
     world.server()
     assert connecting.result(TIMEOUT_S).connected
@@ -90,7 +90,7 @@ def test_row_12_timeout_0_tries_until_closed(world: World) -> None:
 
     waiting = threading.Thread(target=connect)
     waiting.start()
-    wait_for(lambda: client._runner.machine.is_connect_pending)
+    wait_for(lambda: client._runner.is_connect_pending)
     client.close()
     waiting.join(TIMEOUT_S)
     assert isinstance(raised[0], UsageError)
@@ -117,7 +117,7 @@ def test_row_12_timeout_0_connects_to_a_server_that_starts_later(world: World) -
     client = world.client(client_options(first_pause=0.01), connect=False)
     waiting = threading.Thread(target=lambda: client.connect(0))
     waiting.start()
-    wait_for(lambda: client._runner.machine.is_connect_pending)
+    wait_for(lambda: client._runner.is_connect_pending)
     world.server()
     waiting.join(20)
     assert client.connected

@@ -69,7 +69,7 @@ class LosingTransport(MemoryClientTransport):
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aeron_spark.client.runner.REOPEN_SECONDS", 0.005)
+    monkeypatch.setattr("aeron_spark.client.client_endpoint.REOPEN_SECONDS", 0.005)
 
 
 @pytest.mark.parametrize("first", POINTS)

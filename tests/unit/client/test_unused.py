@@ -21,7 +21,7 @@ class Use:
         self.ended = threading.Event()
         self._world = world
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(aeron_dialer, "make_runner", lambda *_: world.runner(dial=self._dial))
+            patch.setattr(aeron_dialer, "make_aeron_endpoint", lambda *_: world.client_endpoint(dial=self._dial))
             self.client = connect_for_pool("", TIMEOUT_S, lambda: self.is_in_use, self._end, {})
         world.add(self.client)
 

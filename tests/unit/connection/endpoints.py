@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from aeron_spark.client.client import Client
-from aeron_spark.client.runner import NAME, ClientRunner
+from aeron_spark.client.client_endpoint import NAME, ClientEndpoint, make_endpoint
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.connection.loop import Loop
@@ -173,15 +173,15 @@ class World:
             server.start(list(addresses))
         return server
 
-    def runner(
+    def client_endpoint(
         self, options: ClientOptions | None = None, *, store: PeerStore | None = None,
         address: ServerAddress = ADDRESS, source: str = "192.0.2.7:4000",
         connection_class: type[Connection] = Connection, dial: Callable[[], MemoryClientTransport] | None = None,
         on_closed: Callable[[bool], object] = lambda _: None, opens: bool = True,
-    ) -> ClientRunner:  # fmt: skip
-        """Return the runner of a client that is not connected. The test closes that client."""
+    ) -> ClientEndpoint:  # fmt: skip
+        """Return the endpoint of a client that is not connected. The test closes that client."""
         dial = dial or (lambda: MemoryClientTransport(self.network, address, source=source))
-        runner = ClientRunner(
+        endpoint = make_endpoint(
             dial,
             ServerName("ipc:/dev/shm/aeron", 0)
             if address.media == "ipc"
@@ -191,15 +191,15 @@ class World:
             connection_class,
             loop=self.loop(NAME),
         )
-        runner.on_closed = on_closed
+        endpoint.on_closed = on_closed
         if opens:
-            runner.open(dial)
-        self.runtimes.append(runner.runtime)
-        return runner
+            endpoint.open(dial)
+        self.runtimes.append(endpoint.runtime)
+        return endpoint
 
     def client(self, options: ClientOptions | None = None, *, connect: bool = True, **arguments: Any) -> Client:
-        """Return a client; the other arguments are those of :meth:`runner`."""
-        client = Client(self.runner(options, **arguments))
+        """Return a client; the other arguments are those of :meth:`client_endpoint`."""
+        client = Client(self.client_endpoint(options, **arguments))
         self.add(client)
         if connect:
             client.connect(TIMEOUT_S)

@@ -286,7 +286,7 @@ def test_row_46_a_client_with_a_stolen_ticket_and_another_key_receives_no_messag
     victim.connect(TIMEOUT_S)
     wait_for(lambda: server.connections)
     (connection,) = server.connections
-    ticket = victim._runner.machine.ticket
+    ticket = victim._runner.ticket
     victim.connection.close(keep_session=True)
     wait_for(lambda: not connection.connected)
     connection.send("for the victim")
@@ -294,7 +294,7 @@ def test_row_46_a_client_with_a_stolen_ticket_and_another_key_receives_no_messag
     stolen: list[object] = []
     thief.on_message(object, stolen.append)
     thief.connect(TIMEOUT_S)
-    thief._runner.machine._steps.ticket = ticket
+    thief._runner.ticket = ticket
     thief.reconnect(TIMEOUT_S)
     thief.ping()
     assert not stolen

@@ -1,12 +1,13 @@
-"""The client machine in virtual time: its effects in each state, and their order."""
+"""The client's endpoint in virtual time: its steps in each state, and the order of its calls."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, get_args
 
 import pytest
 
+from aeron_spark.client.client_endpoint import ClientEndpoint
+from aeron_spark.client.client_states import TRANSITIONS, ClientEvent, ClientState
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -20,52 +21,48 @@ from aeron_spark.errors import (
     UsageError,
     WaitTimeout,
 )
-from aeron_spark.protocol import client_events as e
-from aeron_spark.protocol.client_events import ClientEvent, ClientState
-from aeron_spark.protocol.client_machine import TRANSITIONS
 from aeron_spark.protocol.handshake_packets import RefusalHint, encode_hint
 from aeron_spark.protocol.sources import Refusal, may_retry
-from tests.unit.protocol.client_world import LOST, OPTIONS, ClientWorld, end_link, in_state, lost_session
+from aeron_spark.transport.api import MessageArrived
+from tests.unit.client.client_world import LOST, OPTIONS, ClientWorld, end_link, in_state, lost_session
 from tests.unit.protocol.handshakes import NOW, SERVER_KEYS
 
 S = ClientState
 REFUSED_FOR_GOOD = Refusal("not-permitted", "no")
 
 
-def an_event(kind: type[Any]) -> ClientEvent:
-    """Return an event of this class."""
-    values = {"error": LOST, "until": None, "key": None, "types": {}, "reason": "", "data": b"", "keep_session": False}
-    names = [name for name in kind.__slots__ if name not in ("silent", "reconnecting")]
-    return kind(**{name: values.get(name, 1) for name in names})  # type: ignore[no-any-return]
-
-
 def facts(world: ClientWorld) -> dict[str, object]:
-    return {name: repr(value) for name, value in vars(world.machine._steps).items()}
+    return {name: repr(value) for name, value in vars(world.client).items()}
 
 
 @pytest.mark.parametrize("state", list(ClientState))
-@pytest.mark.parametrize("kind", get_args(ClientEvent))
-def test_an_event_without_a_row_raises_and_changes_nothing(state: ClientState, kind: type[Any]) -> None:
-    if (state, kind) in TRANSITIONS:
+@pytest.mark.parametrize("event", list(ClientEvent))
+def test_an_event_without_a_row_raises_and_changes_nothing(state: ClientState, event: ClientEvent) -> None:
+    if (state, event) in TRANSITIONS:
         return
     world = in_state(state)
-    assert world.machine.state is state
+    assert world.client.state is state
     before = facts(world)
-    with pytest.raises(UsageError, match=f"does not expect {kind.__name__} in state {state.name}"):
-        world.machine.handle(an_event(kind), world.now)
+    with pytest.raises(UsageError, match=f"does not expect {event.name} in state {state.name}"):
+        world.client._step(event, world.now)
     assert facts(world) == before
+
+
+def test_each_step_of_the_table_is_a_method_and_each_such_method_a_step() -> None:
+    methods = {name.removeprefix("_on_") for name in vars(ClientEndpoint) if name.startswith("_on_")}
+    assert {row.step for row in TRANSITIONS.values()} == methods
 
 
 def test_the_table_has_no_row_for_a_client_that_has_ended() -> None:
     assert S.CLOSED not in {state for state, _ in TRANSITIONS}
     assert {state for state, _ in TRANSITIONS} == set(ClientState) - {S.CLOSED}
-    assert {kind for _, kind in TRANSITIONS} == set(get_args(ClientEvent))
+    assert {event for _, event in TRANSITIONS} == set(ClientEvent)
 
 
 def test_a_client_connects_notifies_its_program_and_stores_the_servers_key() -> None:
     world = in_state(S.CONNECTED)
     assert [connection.notices for connection in world.all] == [["init", "connect"]]
-    assert world.outcomes == list(world.connections)
+    assert world.outcomes == world.connections
     assert world.trusted == [SERVER_KEYS.public]
 
 
@@ -78,30 +75,30 @@ def test_the_pauses_between_attempts_double_up_to_the_longest() -> None:
     pauses = []
     for _ in range(8):
         world.look_up_failed(TransportError("the store fails"))
-        assert world.machine.state is S.PAUSED
-        deadline = world.machine.deadline()
+        assert world.client.state is S.PAUSED
+        deadline = world.client.deadline()
         assert deadline is not None
         pauses.append(round(deadline - world.now, 6))
         world.wait(deadline - world.now)
-        assert world.machine.state is S.LOOKING_UP
+        assert world.client.state is S.LOOKING_UP
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
     world.advance_to(S.CONNECTED)
     end_link(world)
     world.advance_to(S.LOOKING_UP)
     world.look_up_failed(TransportError("the store fails"))
-    assert world.machine.deadline() == pytest.approx(world.now + 0.1)
+    assert world.client.deadline() == pytest.approx(world.now + 0.1)
 
 
 def test_a_key_store_that_its_user_must_correct_ends_a_connect_but_not_the_attempts_after_a_loss() -> None:
     world = ClientWorld()
     world.connect()
     world.look_up_failed(SetupError("the store fails"))
-    assert world.machine.state is S.IDLE
+    assert world.client.state is S.IDLE
     world = in_state(S.CONNECTED)
     end_link(world)
     world.advance_to(S.LOOKING_UP)
     world.look_up_failed(SetupError("the store fails"))
-    assert world.machine.state is S.PAUSED
+    assert world.client.state is S.PAUSED
 
 
 def test_an_attempt_that_waited_long_for_an_absent_server_is_repeated_at_once() -> None:
@@ -110,12 +107,12 @@ def test_an_attempt_that_waited_long_for_an_absent_server_is_repeated_at_once() 
     world.connect()
     for _ in range(8):
         world.advance_to(S.HANDSHAKING)
-        deadline = world.machine.deadline()
+        deadline = world.client.deadline()
         assert deadline is not None
         assert deadline - world.now == pytest.approx(world.options.setup_timeout)
         world.wait(deadline - world.now)  # the path was not connected
-        assert world.machine.state is S.PAUSED
-        deadline = world.machine.deadline()
+        assert world.client.state is S.PAUSED
+        deadline = world.client.deadline()
         assert deadline == pytest.approx(world.now + 0.1)
         world.wait(0.1)
 
@@ -123,11 +120,11 @@ def test_an_attempt_that_waited_long_for_an_absent_server_is_repeated_at_once() 
 def test_a_lost_link_is_replaced_at_once_unless_it_was_just_opened() -> None:
     world = in_state(S.CONNECTED)
     end_link(world)
-    assert world.machine.deadline() == pytest.approx(NOW + OPTIONS.first_pause)
+    assert world.client.deadline() == pytest.approx(NOW + OPTIONS.first_pause)
     world.advance_to(S.CONNECTED)
     world.wait(60.0)
     end_link(world)
-    assert world.machine.deadline() == world.now
+    assert world.client.deadline() == world.now
 
 
 @pytest.mark.parametrize(
@@ -143,13 +140,13 @@ def test_a_connect_at_its_deadline_fails_with_the_step_it_waited_for(state: Clie
     world.connect(3.0)
     world.advance_to(state)
     world.wait(3.0)
-    assert world.machine.state is S.IDLE
+    assert world.client.state is S.IDLE
     (error,) = world.outcomes
     assert isinstance(error, WaitTimeout)
     with pytest.raises(WaitTimeout, match=expected):
         raise error
-    assert world.machine.stopped is not None
-    assert world.machine.stopped.remedy.endswith("client.connect() tries again")
+    assert world.client.stopped is not None
+    assert world.client.stopped.remedy.endswith("client.connect() tries again")
 
 
 def test_a_connect_that_begins_after_its_deadline_waited_no_negative_time() -> None:
@@ -167,7 +164,7 @@ def test_a_connect_fails_at_once_if_the_next_attempt_is_after_its_deadline() -> 
     failed = TransportError("the store fails")
     world.look_up_failed(failed)
     assert world.outcomes == [failed]
-    assert world.machine.state is S.IDLE
+    assert world.client.state is S.IDLE
 
 
 @pytest.mark.parametrize("reconnecting", [False, True])
@@ -176,7 +173,7 @@ def test_a_client_with_a_session_continues_after_the_connects_deadline_unless_it
     world.connect(3.0, reconnecting=reconnecting)
     world.wait(3.0)
     assert isinstance(world.outcomes[-1], WaitTimeout)
-    assert world.machine.state is (S.IDLE if reconnecting else S.LOOKING_UP)
+    assert world.client.state is (S.IDLE if reconnecting else S.LOOKING_UP)
 
 
 def test_a_client_whose_server_ended_its_session_to_restart_continues_after_the_connects_deadline() -> None:
@@ -185,12 +182,12 @@ def test_a_client_whose_server_ended_its_session_to_restart_continues_after_the_
     link = world.link
     assert link is not None
     restarting = RefusedError("the server is shutting down", reason="shutdown")
-    world.feed(e.PeerClosed(link.number, False, restarting))
+    world.server_closes(keep_session=False, error=restarting)
     assert not world.connections
     world.connect(0.5)
     world.wait(0.5)
     assert isinstance(world.outcomes[-1], WaitTimeout)
-    assert world.machine.state is not S.IDLE
+    assert world.client.state is not S.IDLE
     assert not world.stops
     world.advance_to(S.CONNECTED)
 
@@ -201,19 +198,20 @@ def test_a_path_or_link_that_does_not_open_in_time_is_closed() -> None:
         if not world.pending_connects:
             world.connect()
         world.advance_to(state)
-        deadline = world.machine.deadline()
+        deadline = world.client.deadline()
         assert deadline == world.now + OPTIONS.setup_timeout
         world.wait(OPTIONS.setup_timeout)
-        assert world.machine.state is S.PAUSED
-        assert expected in str(world.machine.failure)
+        assert world.client.state is S.PAUSED
+        assert expected in str(world.client.failure)
 
 
-def test_data_that_does_not_fit_into_done_fails_the_attempt() -> None:
+def test_data_that_does_not_fit_into_done_fails_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = dict.fromkeys(range(99), b"too short")
+    monkeypatch.setattr("aeron_spark.client.client_endpoint.type_digests", lambda types: digests)
     world = ClientWorld()
     world.connect()
-    world.lookups = 0
-    world.feed(e.KeyKnown(None, 0, dict.fromkeys(range(99), b"too short")))
-    assert world.machine.state is S.PAUSED
+    world.key_known()
+    assert world.client.state is S.PAUSED
 
 
 # The key store
@@ -223,10 +221,10 @@ def test_a_slow_key_store_gets_one_look_up_and_its_late_result_is_not_used() -> 
     world = ClientWorld()
     world.connect(1.0)
     world.wait(1.0)
-    assert world.machine.state is S.IDLE
+    assert world.client.state is S.IDLE
     world.connect()
-    assert (world.machine.state, world.lookups) == (S.LOOKING_UP, 1)
-    world.do(world.machine.stop(ConnectError("interrupted"), world.now))
+    assert (world.client.state, world.lookups) == (S.LOOKING_UP, 1)
+    world.stop()
     world.key_known(b"x" * 32)
     world.connect()
     assert world.lookups == 1
@@ -241,7 +239,7 @@ def test_another_key_of_the_server_ends_all_attempts_and_the_session(has_session
     world.advance_to(S.LOOKING_UP)
     world.key_known(b"x" * 32)
     world.advance_to(S.IDLE)
-    assert isinstance(world.machine.stopped, ServerKeyChanged)
+    assert isinstance(world.client.stopped, ServerKeyChanged)
     assert not world.connections
     assert not world.trusted or has_session
 
@@ -252,7 +250,7 @@ def test_the_key_of_a_known_server_is_not_stored_again() -> None:
     world.key_known(SERVER_KEYS.public)
     world.advance_to(S.CONNECTED)
     assert world.trusted == []
-    assert world.machine.server_key == SERVER_KEYS.public
+    assert world.client.server_key == SERVER_KEYS.public
 
 
 # Paths
@@ -276,19 +274,19 @@ def test_a_lost_publication_for_the_cookie_is_opened_again_when_the_cookie_arriv
     world.path_ready()
     assert world.path is not None
     first, spare = world.path.publications
-    lost: ClientEvent = (
-        e.PublicationRejected(world.path.number, spare, "no")
-        if how == "rejected"
-        else e.PublicationFailed(world.path.number, spare, LOST)
-    )
-    world.feed(lost)
+    if how == "rejected":
+        world.reject(spare, "no")
+    else:
+        world.publication_fails(-1)
     assert world.path.publications == [first]
     world.advance_to(S.CONNECTED)
 
 
 def test_over_ipc_no_publication_for_a_cookie_is_opened() -> None:
-    world = in_state(S.HANDSHAKING)
-    world.over_ipc = True
+    world = ClientWorld()
+    world.transport.is_ipc = True
+    world.connect()
+    world.advance_to(S.HANDSHAKING)
     world.path_ready()
     assert world.path is not None
     assert len(world.path.publications) == 1
@@ -298,13 +296,12 @@ def test_events_of_the_path_after_the_acceptance_change_nothing() -> None:
     world = in_state(S.OPENING_LINK)
     path, link = world.path, world.link
     assert path is not None
-    publication = path.publications[0]
-    for event in (
-        e.Packet(path.number, b"AS"), e.PathLost(path.number), e.PathFailed(path.number, LOST),
-        e.PublicationFailed(path.number, publication, LOST), e.PublicationRejected(path.number, publication, "no"),
-    ):  # fmt: skip
-        world.feed(event)
-    assert (world.machine.state, world.path, world.link) == (S.OPENING_LINK, path, link)
+    world.client.handle_event(MessageArrived(path.token, 1, memoryview(b"AS")), world.now)
+    world.path_lost()
+    world.path_fails_late()
+    world.reject(path.publications[0], "no")
+    world.publication_fails(0)
+    assert (world.client.state, world.path, world.link) == (S.OPENING_LINK, path, link)
     world.advance_to(S.CONNECTED)
 
 
@@ -358,12 +355,12 @@ def test_a_refusal_that_is_authenticated_ends_a_connect_or_all_attempts(
             world.connect()
         world.advance_to(S.HANDSHAKING)
         world.advance_to(S.PAUSED, S.IDLE)
-        assert world.machine.state is expected
-        assert isinstance(world.machine.failure, RefusedError)
+        assert world.client.state is expected
+        assert isinstance(world.client.failure, RefusedError)
         assert world.pending_connects == (1 if state is S.IDLE and expected is S.PAUSED else 0)
         if expected is S.IDLE:
-            assert isinstance(world.machine.stopped, RefusedError)
-            assert world.machine.stopped.reason == code
+            assert isinstance(world.client.stopped, RefusedError)
+            assert world.client.stopped.reason == code
 
 
 def test_a_hint_does_not_stop_the_attempts_if_no_thread_waits_for_the_connection() -> None:
@@ -372,10 +369,10 @@ def test_a_hint_does_not_stop_the_attempts_if_no_thread_waits_for_the_connection
     world.path_ready()
     assert world.path is not None
     hint = encode_hint(RefusalHint(REFUSED_FOR_GOOD))
-    world.feed(e.PublicationRejected(world.path.number, world.path.publications[0], hint))
+    world.reject(world.path.publications[0], hint)
     world.to_server.clear()
     world.wait(OPTIONS.timing.hello_ack_s)
-    assert world.machine.state is S.PAUSED
+    assert world.client.state is S.PAUSED
 
 
 def test_a_connect_at_its_deadline_fails_with_the_refusal_of_the_last_attempt() -> None:
@@ -413,13 +410,13 @@ def test_a_lost_first_frame_leaves_one_session_with_one_number() -> None:
     link = world.link
     assert link is not None
     world.server.tickets.confirm(
-        world.server.links[link.ack.session_in][2]
+        world.server.links[link.ids.session_in].ticket
     )  # the server has received the client's first frame
     world.lose_link()
-    world.feed(e.LinkFailed(link.number, LOST))
+    world.fail_link(LOST)
     world.advance_to(S.CONNECTED)
     assert [connection.notices for connection in world.all] == [[], ["init", "connect"]]
-    assert {connection.number for connection in world.all} == {link.ack.session_in}
+    assert {connection.id for connection in world.all} == {link.ids.session_in}
 
 
 def test_a_client_begins_a_new_session_if_the_server_has_lost_the_old_one() -> None:
@@ -455,21 +452,18 @@ def test_a_client_gives_up_once_and_again_after_another_connect() -> None:
     for _ in range(2):
         world.connect(1.0, reconnecting=True)
         world.wait(2.0)
-        assert world.machine.state is S.IDLE
+        assert world.client.state is S.IDLE
         world.close(keep_session=True)  # the client has stopped already
     assert [type(error) for error in world.stops] == [WaitTimeout, WaitTimeout]
 
 
-def test_the_old_session_ends_before_the_new_one_is_attached() -> None:
+def test_the_old_session_ends_before_the_program_learns_of_the_new_one() -> None:
     world = in_state(S.PAUSED)
     world.server.restart()
     world.advance_to(S.OPENING_LINK)
-    link = world.link
-    assert link is not None
-    kinds = [type(effect) for effect in world.machine.handle(e.LinkVerified(link.number, 0), world.now)]
-    assert kinds == [
-        e.RememberKey, e.ClosePath, e.EndConnection, e.Notify, e.Report, e.ForgetConnection, e.Attach,
-    ]  # fmt: skip
+    world.log.clear()
+    world.verify_link()
+    assert world.log == ["trust", "attach", "path closed", "end", "disconnect", "report", "init", "connect"]
 
 
 def test_a_session_on_which_the_endpoints_disagree_is_replaced() -> None:
@@ -477,7 +471,7 @@ def test_a_session_on_which_the_endpoints_disagree_is_replaced() -> None:
     world.attach_fails = True
     world.advance_to(S.OPENING_LINK)
     world.verify_link()
-    assert world.machine.state is S.PAUSED
+    assert world.client.state is S.PAUSED
     assert not world.connections
     world.advance_to(S.CONNECTED)
     assert [connection.notices for connection in world.all] == [["init", "connect", "disconnect"], ["init", "connect"]]
@@ -494,22 +488,22 @@ def test_a_connection_without_a_connect_notification_gets_no_disconnect() -> Non
 def test_a_session_that_fails_without_a_link_is_replaced(state: ClientState) -> None:
     world = in_state(S.WITHOUT_DRIVER if state is S.WITHOUT_DRIVER else S.PAUSED)
     world.advance_to(state)
-    session, ticket = world.machine.session, world.machine.ticket
+    session, ticket = world.client.session, world.client.ticket
     assert session is not None
-    world.feed(e.SessionFailed(session.session, lost_session()))
-    assert world.machine.session is None
-    assert world.machine.ticket != ticket
+    world.fail_session(lost_session())
+    assert world.client.session is None
+    assert world.client.ticket != ticket
     world.advance_to(S.CONNECTED)
     assert [connection.notices for connection in world.all] == [["init", "connect", "disconnect"], ["init", "connect"]]
 
 
 def test_too_many_altered_frames_end_the_session_and_the_attempts() -> None:
     world = in_state(S.CONNECTED)
-    session = world.machine.session
+    session = world.client.session
     assert session is not None
-    world.feed(e.SessionFailed(session.session, TamperedError("mangled")))
-    assert world.machine.state is S.IDLE
-    assert isinstance(world.machine.stopped, TamperedError)
+    world.fail_session(TamperedError("mangled"))
+    assert world.client.state is S.IDLE
+    assert isinstance(world.client.stopped, TamperedError)
 
 
 @pytest.mark.parametrize("how", ["link", "driver"])
@@ -519,7 +513,7 @@ def test_without_reconnecting_a_lost_link_ends_the_session(how: str) -> None:
         end_link(world)
     else:
         world.lose_driver()
-    assert world.machine.state is S.IDLE
+    assert world.client.state is S.IDLE
     assert world.all[0].notices == ["init", "connect", "disconnect"]
     world.connect()
     world.advance_to(S.CONNECTED)

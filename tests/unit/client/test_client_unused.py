@@ -1,4 +1,4 @@
-"""The client machine in virtual time: a client without use does not connect again, and opens no transport."""
+"""The client's endpoint in virtual time: a client without use does not connect again, and opens no transport."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from aeron_spark.client.client_states import ClientState
 from aeron_spark.errors import RefusedError, TransportError
-from aeron_spark.protocol import client_events as e
-from aeron_spark.protocol.client_events import ClientState
-from tests.unit.protocol.client_world import ClientWorld, end_link, in_state
+from tests.unit.client.client_world import ClientWorld, end_link, in_state
 
 S = ClientState
 LONG_S = 300.0
@@ -18,7 +17,7 @@ LONG_S = 300.0
 def close_at_server(world: ClientWorld, reason: str) -> None:
     assert world.link is not None
     world.lose_link()
-    world.feed(e.PeerClosed(world.link.number, keep_session=False, error=RefusedError("no", reason=reason)))
+    world.server_closes(keep_session=False, error=RefusedError("no", reason=reason))
 
 
 LOSSES: dict[str, Callable[[ClientWorld], None]] = {
@@ -36,11 +35,11 @@ def test_a_client_that_loses_its_link_without_use_stops_and_reports_it_once(
     world = in_state(S.CONNECTED)
     world.is_in_use = False
     loss(world)
-    assert (world.machine.state, world.machine.session, world.unused) == (S.IDLE, None, 1)
+    assert (world.client.state, world.client.session, world.unused) == (S.IDLE, None, 1)
     assert [connection.notices for connection in world.all] == [["init", "connect", "disconnect"]]
-    assert world.machine.stopped is not None
+    assert world.client.stopped is not None
     world.wait(LONG_S)
-    assert (world.machine.state, world.lookups, world.reopenings, world.unused) == (S.IDLE, 0, 0, 1)
+    assert (world.client.state, world.lookups, world.reopenings, world.unused) == (S.IDLE, 0, 0, 1)
 
 
 def test_after_a_shutdown_without_use_a_call_gets_an_error_after_which_it_can_be_repeated() -> None:
@@ -48,17 +47,17 @@ def test_after_a_shutdown_without_use_a_call_gets_an_error_after_which_it_can_be
     world.is_in_use = False
     close_at_server(world, "shutdown")
     assert isinstance(world.all[0].ended, TransportError)
-    assert isinstance(world.machine.stopped, TransportError)
+    assert isinstance(world.client.stopped, TransportError)
 
 
 @pytest.mark.parametrize("loss", [end_link, lambda world: close_at_server(world, "shutdown")])
 def test_a_client_whose_use_ends_during_a_pause_makes_no_further_attempt(loss: Callable[[ClientWorld], None]) -> None:
     world = in_state(S.CONNECTED)
     loss(world)
-    assert world.machine.state is S.PAUSED
+    assert world.client.state is S.PAUSED
     world.is_in_use = False
     world.wait(LONG_S)
-    assert (world.machine.state, world.machine.session, world.lookups, world.unused) == (S.IDLE, None, 0, 1)
+    assert (world.client.state, world.client.session, world.lookups, world.unused) == (S.IDLE, None, 0, 1)
 
 
 @pytest.mark.parametrize("opened", [True, False])
@@ -71,7 +70,7 @@ def test_a_client_whose_use_ends_while_it_has_no_driver_opens_no_transport(opene
     else:
         world.driver_failed()
         world.wait(LONG_S)
-    assert (world.machine.state, world.machine.session, world.reopenings, world.unused) == (S.IDLE, None, 0, 1)
+    assert (world.client.state, world.client.session, world.reopenings, world.unused) == (S.IDLE, None, 0, 1)
 
 
 @pytest.mark.parametrize("state", [S.LOOKING_UP, S.HANDSHAKING, S.OPENING_LINK, S.PAUSED])
@@ -80,7 +79,7 @@ def test_a_client_that_loses_the_driver_during_an_unused_attempt_stops(state: Cl
     world.advance_to(state)
     world.is_in_use = False
     world.lose_driver()
-    assert (world.machine.state, world.machine.session, world.reopenings, world.unused) == (S.IDLE, None, 0, 1)
+    assert (world.client.state, world.client.session, world.reopenings, world.unused) == (S.IDLE, None, 0, 1)
 
 
 def test_a_connect_that_waits_continues_without_use() -> None:
@@ -100,4 +99,4 @@ def test_a_client_that_stopped_without_use_connects_at_the_next_connect() -> Non
     end_link(world)
     world.connect()
     world.advance_to(S.CONNECTED)
-    assert world.machine.stopped is None
+    assert world.client.stopped is None

@@ -1,4 +1,4 @@
-"""The client machine in virtual time: closing, shutting down, and the loss of the media driver."""
+"""The client's endpoint in virtual time: closing, shutting down, and the loss of the media driver."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from aeron_spark.errors import ConnectError, EndedError, SetupError
-from aeron_spark.protocol import client_events as e
-from aeron_spark.protocol.client_events import ClientState
-from tests.unit.protocol.client_world import OPTIONS, REOPEN_SECONDS, ClientWorld, end_link, in_state, lost_session
+from aeron_spark.client.client_states import ClientState
+from aeron_spark.errors import EndedError, SetupError
+from tests.unit.client.client_world import OPTIONS, REOPEN_SECONDS, ClientWorld, end_link, in_state, lost_session
 
 S = ClientState
 
@@ -24,18 +23,18 @@ def test_closing_waits_for_unsent_messages_until_a_deadline(keep_session: bool, 
     world.close(keep_session=keep_session)
     link = world.link
     assert link is not None
-    assert world.machine.deadline() == world.now + OPTIONS.close_timeout
+    assert world.client.deadline() == world.now + OPTIONS.close_timeout
     endings: dict[str, Callable[[], None]] = {
-        "drained": lambda: world.feed(e.Drained(link.number)),
+        "drained": lambda: world.drained(),
         "late": lambda: world.wait(OPTIONS.close_timeout),
         "lost": lambda: end_link(world),
-        "closed by the server": lambda: world.feed(e.PeerClosed(link.number, True)),
+        "closed by the server": lambda: world.server_closes(keep_session=True),
         "driver lost": world.lose_driver,
     }
     endings[end]()
-    assert world.machine.state is S.IDLE
-    assert isinstance(world.machine.stopped, EndedError)
-    assert (world.machine.session is not None) is keep_session
+    assert world.client.state is S.IDLE
+    assert isinstance(world.client.stopped, EndedError)
+    assert (world.client.session is not None) is keep_session
     assert world.all[0].notices == ["init", "connect", "disconnect"]
 
 
@@ -46,20 +45,20 @@ def test_a_session_that_both_endpoints_close_is_kept_if_both_want_that(ours: boo
     world = in_state(S.CONNECTED)
     world.close(keep_session=ours)
     assert world.link is not None
-    world.feed(e.PeerClosed(world.link.number, theirs))
-    assert (world.machine.session is not None) is is_kept
+    world.server_closes(keep_session=theirs)
+    assert (world.client.session is not None) is is_kept
     again = in_state(S.CONNECTED)
     again.close(keep_session=ours)
     again.close(keep_session=theirs)
     again.advance_to(S.IDLE)
-    assert (again.machine.session is not None) is is_kept
+    assert (again.client.session is not None) is is_kept
 
 
 def test_a_connect_during_closing_starts_after_it() -> None:
     world = in_state(S.CONNECTED)
     world.close(keep_session=True)
     world.connect(10.0)
-    assert world.machine.state is S.CLOSING
+    assert world.client.state is S.CLOSING
     world.advance_to(S.CONNECTED)
     assert world.all[0].notices == ["init", "connect", "disconnect", "resume"]
     world.close()
@@ -71,24 +70,23 @@ def test_a_connect_during_closing_starts_after_it() -> None:
 def test_a_session_that_fails_during_closing_is_not_resumed() -> None:
     world = in_state(S.CONNECTED)
     world.close(keep_session=True)
-    session, ticket = world.machine.session, world.machine.ticket
+    session, ticket = world.client.session, world.client.ticket
     assert session is not None
-    world.feed(e.SessionFailed(session.session, lost_session()))
-    assert world.machine.state is S.IDLE
-    assert world.machine.ticket != ticket
+    world.fail_session(lost_session())
+    assert world.client.state is S.IDLE
+    assert world.client.ticket != ticket
 
 
 def test_senders_wait_during_a_reconnect_and_get_the_error_that_interrupts_it() -> None:
     world = in_state(S.CONNECTED)
-    world.machine.expect_reconnect()
+    world.client.expect_reconnect()
     world.close(keep_session=True)
     world.advance_to(S.IDLE)
     assert world.all[0].send_error is None
-    interrupted = ConnectError("interrupted")
-    world.do(world.machine.stop(interrupted, world.now))
-    assert world.all[0].send_error is world.machine.stopped
-    assert world.machine.stopped is not None
-    assert world.machine.stopped.what == "interrupted"
+    world.stop()
+    assert world.all[0].send_error is world.client.stopped
+    assert world.client.stopped is not None
+    assert "interrupted" in world.client.stopped.what
     world.connect()
     world.advance_to(S.CONNECTED)
     assert world.all[0].notices == ["init", "connect", "disconnect", "resume"]
@@ -96,22 +94,22 @@ def test_senders_wait_during_a_reconnect_and_get_the_error_that_interrupts_it() 
 
 def test_a_stop_does_nothing_to_a_connected_or_stopped_client() -> None:
     world = in_state(S.CONNECTED)
-    world.do(world.machine.stop(ConnectError("interrupted"), world.now))
-    assert world.machine.state is S.CONNECTED
+    world.stop()
+    assert world.client.state is S.CONNECTED
     world.close()
     world.advance_to(S.IDLE)
-    stopped = world.machine.stopped
-    world.do(world.machine.stop(ConnectError("interrupted"), world.now))
-    assert world.machine.stopped is stopped
+    stopped = world.client.stopped
+    world.stop()
+    assert world.client.stopped is stopped
 
 
 @pytest.mark.parametrize("state", [state for state in ClientState if state is not S.CLOSED])
 def test_a_client_can_be_shut_down_in_every_state(state: ClientState) -> None:
     world = in_state(state)
     world.shut_down()
-    assert world.machine.state is S.CLOSED
+    assert world.client.state is S.CLOSED
     assert not world.connections
-    assert world.machine.deadline() is None
+    assert world.client.deadline() is None
     assert world.pending_connects == 0
 
 
@@ -122,7 +120,7 @@ def test_closing_a_session_without_a_link_fails_a_pending_connect(state: ClientS
     if state is not S.PAUSED:
         world.connect()
     world.close()
-    assert world.machine.state is S.IDLE
+    assert world.client.state is S.IDLE
     assert state is S.PAUSED or isinstance(world.outcomes[-1], EndedError)
 
 
@@ -133,15 +131,15 @@ def test_closing_a_session_without_a_link_fails_a_pending_connect(state: ClientS
 def test_the_transport_is_opened_again_after_the_driver_was_lost(state: ClientState) -> None:
     world = in_state(state)
     world.lose_driver()
-    assert (world.machine.state, world.reopenings) == (S.WITHOUT_DRIVER, 1)
+    assert (world.client.state, world.reopenings) == (S.WITHOUT_DRIVER, 1)
     if world.lookups:
         world.key_known()
     world.driver_failed()
-    assert world.machine.deadline() == world.now + REOPEN_SECONDS
+    assert world.client.deadline() == world.now + REOPEN_SECONDS
     world.wait(REOPEN_SECONDS)
     assert world.reopenings == 1
     world.driver_back()
-    assert world.machine.state is S.LOOKING_UP
+    assert world.client.state is S.LOOKING_UP
     world.advance_to(S.CONNECTED)
 
 
@@ -149,9 +147,9 @@ def test_the_first_connect_opens_the_transport() -> None:
     world = ClientWorld(has_driver=False)
     assert world.reopenings == 0
     world.connect(10.0)
-    assert (world.machine.state, world.reopenings) == (S.WITHOUT_DRIVER, 1)
+    assert (world.client.state, world.reopenings) == (S.WITHOUT_DRIVER, 1)
     world.driver_failed()
-    assert world.machine.is_connect_pending
+    assert world.client.is_connect_pending
     world.wait(REOPEN_SECONDS)
     world.driver_back()
     world.advance_to(S.CONNECTED)
@@ -162,7 +160,7 @@ def test_an_error_that_only_the_user_can_correct_ends_the_connect(seconds: float
     world = ClientWorld(has_driver=False)
     world.connect(seconds)
     world.driver_failed(SetupError("no Java was found"))
-    assert world.machine.state is S.IDLE
+    assert world.client.state is S.IDLE
     assert isinstance(world.outcomes[-1], SetupError)
     world.connect(seconds)
     world.wait(REOPEN_SECONDS)
@@ -174,7 +172,7 @@ def test_such_an_error_does_not_end_a_session_that_reconnects_by_itself() -> Non
     world = in_state(S.CONNECTED)
     world.lose_driver()
     world.driver_failed(SetupError("no space is left"))
-    assert world.machine.state is S.WITHOUT_DRIVER
+    assert world.client.state is S.WITHOUT_DRIVER
     world.wait(REOPEN_SECONDS)
     world.driver_back()
     world.advance_to(S.CONNECTED)
@@ -183,16 +181,16 @@ def test_such_an_error_does_not_end_a_session_that_reconnects_by_itself() -> Non
 def test_an_idle_client_opens_a_lost_transport_at_its_next_connect() -> None:
     world = ClientWorld()
     world.lose_driver()
-    assert (world.machine.state, world.reopenings) == (S.IDLE, 0)
+    assert (world.client.state, world.reopenings) == (S.IDLE, 0)
     world.connect(2.0)
-    assert (world.machine.state, world.reopenings) == (S.WITHOUT_DRIVER, 1)
+    assert (world.client.state, world.reopenings) == (S.WITHOUT_DRIVER, 1)
     world.wait(2.0)
-    assert world.machine.state is S.IDLE
+    assert world.client.state is S.IDLE
     assert "no media driver is running" in str(world.outcomes[-1])
     world.driver_failed()
     world.connect()
     assert world.reopenings == 1
-    world.do(world.machine.stop(ConnectError("interrupted"), world.now))
+    world.stop()
     world.driver_back()
     world.connect()
-    assert world.machine.state is S.LOOKING_UP
+    assert world.client.state is S.LOOKING_UP

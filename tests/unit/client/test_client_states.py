@@ -9,12 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from aeron_spark.errors import AeronSparkError, ConnectError, SetupError, TamperedError, TransportError
-from aeron_spark.protocol import client_events as e
-from aeron_spark.protocol.client_events import ClientState
+from aeron_spark.client.client_states import ClientState
+from aeron_spark.errors import AeronSparkError, SetupError, TamperedError, TransportError
 from aeron_spark.protocol.handshake_packets import RefusalHint, encode_hint
 from aeron_spark.protocol.sources import Refusal
-from tests.unit.protocol.client_world import ATTACHED, OPTIONS, in_state, lost_session
+from aeron_spark.transport.api import MessageArrived
+from tests.unit.client.client_world import ATTACHED, OPTIONS, in_state, lost_session
 from tests.unit.protocol.handshakes import SERVER_KEYS
 
 S = ClientState
@@ -33,20 +33,20 @@ class ClientAndServer(RuleBasedStateMachine):
     def begin(self, reconnect: bool, over_ipc: bool, state: ClientState) -> None:
         """Start in any state, because few random histories get far."""
         self.world = in_state(state, replace(OPTIONS, reconnect=reconnect))
-        self.world.over_ipc = over_ipc
+        self.world.transport.is_ipc = over_ipc
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
         world = self.world
-        if world.machine.state is not S.CLOSED:
+        if world.client.state is not S.CLOSED:
             world.shut_down()
-        assert world.machine.state is S.CLOSED
+        assert world.client.state is S.CLOSED
         assert not world.connections
         assert not any(connection.is_usable for connection in world.all)
 
     def is_in(self, *states: ClientState) -> bool:
-        return self.world.machine.state in states
+        return self.world.client.state in states
 
     def has_path(self) -> bool:
         return self.world.path is not None
@@ -68,19 +68,19 @@ class ClientAndServer(RuleBasedStateMachine):
         world.class_fails = world.attach_fails = world.link_fails = world.path_fails = False
         world.advance_to(S.CONNECTED, S.IDLE)
         assert world.pending_connects == 0
-        assert world.machine.state is S.CONNECTED or isinstance(world.outcomes[-1], AeronSparkError)
+        assert world.client.state is S.CONNECTED or isinstance(world.outcomes[-1], AeronSparkError)
 
-    @precondition(lambda self: self.world.machine.session is not None)
+    @precondition(lambda self: self.world.client.session is not None)
     @rule(keep_session=st.booleans(), reconnecting=st.booleans())
     def close(self, keep_session: bool, reconnecting: bool) -> None:
         if reconnecting:
-            self.world.machine.expect_reconnect()
+            self.world.client.expect_reconnect()
         self.world.close(keep_session=keep_session)
 
     @precondition(lambda self: not self.is_in(S.CLOSED))
     @rule()
     def stop(self) -> None:
-        self.world.do(self.world.machine.stop(ConnectError("interrupted"), self.world.now))
+        self.world.stop()
         assert self.is_in(S.IDLE, *ATTACHED)
 
     @rule(is_in_use=st.booleans())
@@ -91,10 +91,10 @@ class ClientAndServer(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.world.wait(seconds)
 
-    @precondition(lambda self: self.world.machine.deadline() is not None)
+    @precondition(lambda self: self.world.client.deadline() is not None)
     @rule()
     def wait_until_due(self) -> None:
-        self.world.wait(max(0.0, (self.world.machine.deadline() or 0.0) - self.world.now))
+        self.world.wait(max(0.0, (self.world.client.deadline() or 0.0) - self.world.now))
 
     @precondition(lambda self: self.is_in(*TRYING))
     @rule(goal=st.sampled_from([S.HANDSHAKING, S.OPENING_LINK, S.OPENING_LINK, S.CONNECTED, S.CONNECTED]))
@@ -151,8 +151,9 @@ class ClientAndServer(RuleBasedStateMachine):
     def to_client(self, index: int, fate: str) -> None:
         index %= len(self.world.to_client)
         event = self.world.to_client[index]
-        if fate == "changed" and isinstance(event, e.Packet):
-            self.world.to_client[index] = e.Packet(event.path, bytes(event.data[:-1]) + bytes([event.data[-1] ^ 1]))
+        if fate == "changed" and isinstance(event, MessageArrived):
+            changed = bytes(event.payload[:-1]) + bytes([event.payload[-1] ^ 1])
+            self.world.to_client[index] = event._replace(payload=memoryview(changed))
         if fate == "lost":
             del self.world.to_client[index]
         else:
@@ -162,19 +163,18 @@ class ClientAndServer(RuleBasedStateMachine):
     @rule(what=st.sampled_from(["path fails", "path is lost", "first fails", "last fails", *CODES]))
     def path_is_in_trouble(self, what: str) -> None:
         """Send a hint with a code, as any host can."""
-        path, error = self.world.path, ConnectError("no way")
+        path = self.world.path
         assert path is not None
         match what:
             case "path fails":
-                self.world.feed(e.PathFailed(path.number, error))
+                self.world.path_fails_late()
             case "path is lost":
-                self.world.feed(e.PathLost(path.number))
+                self.world.path_lost()
             case "first fails" | "last fails":
-                publication = path.publications[0 if what == "first fails" else -1]
-                self.world.feed(e.PublicationFailed(path.number, publication, error))
+                self.world.publication_fails(0 if what == "first fails" else -1)
             case _:
                 hint = encode_hint(RefusalHint(Refusal(what, "no")))
-                self.world.feed(e.PublicationRejected(path.number, path.publications[-1], hint))
+                self.world.reject(path.publications[-1], hint)
 
     @rule(code=st.none() | st.sampled_from(CODES), at=st.sampled_from(["admit", "authenticate"]))
     def server_refuses(self, code: str | None, at: str) -> None:
@@ -197,9 +197,9 @@ class ClientAndServer(RuleBasedStateMachine):
         if is_sent and self.world.verify_link():
             return
         if is_delivered:
-            self.world.server.tickets.confirm(self.world.server.links[link.ack.session_in][2])
+            self.world.server.tickets.confirm(self.world.server.links[link.ids.session_in].ticket)
             self.world.lose_link()
-        self.world.feed(e.LinkFailed(link.number, TransportError("gone")))
+        self.world.fail_link(TransportError("gone"))
 
     @precondition(has_link)
     @rule(what=st.sampled_from(["lost", "silent", "closed", "kept", "drained"]))
@@ -208,23 +208,23 @@ class ClientAndServer(RuleBasedStateMachine):
         assert link is not None
         if what == "drained":
             if self.is_in(S.CLOSING):
-                self.world.feed(e.Drained(link.number))
+                self.world.drained()
         elif what in ("lost", "silent"):
             self.world.lose_link()
-            self.world.feed(e.LinkFailed(link.number, TransportError("gone"), what == "silent"))
+            self.world.fail_link(TransportError("gone"), silent=what == "silent")
         else:
             if what == "closed":
-                self.world.server.tickets.drop(self.world.server.links[link.ack.session_in][2])
+                self.world.server.tickets.drop(self.world.server.links[link.ids.session_in].ticket)
             self.world.lose_link()
-            self.world.feed(e.PeerClosed(link.number, what == "kept"))
+            self.world.server_closes(keep_session=what == "kept")
 
-    @precondition(lambda self: self.world.machine.session is not None and not self.is_in(S.CLOSED))
+    @precondition(lambda self: self.world.client.session is not None and not self.is_in(S.CLOSED))
     @rule(tampered=st.booleans())
     def session_fails(self, tampered: bool) -> None:
-        session = self.world.machine.session
+        session = self.world.client.session
         assert session is not None
         error = TamperedError("mangled") if tampered else lost_session()
-        self.world.feed(e.SessionFailed(session.session, error))
+        self.world.fail_session(error)
 
     @precondition(lambda self: not self.is_in(S.CLOSED))
     @rule(chance=st.integers(0, 30))
