@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from aeron_spark.direct.catalog import catalogued_streams, repeated_bytes
+from aeron_spark.direct.catalog import catalogued_streams, repeated_bytes_of
 from aeron_spark.errors import DataLossError
 from aeron_spark.log.api import Range
 from aeron_spark.log.offsets import Offset
@@ -68,7 +68,7 @@ def test_an_extension_that_a_standing_request_records_too_is_read_once(stream: S
     # The driver decides whether the second recording has the message that was sent before.
     twice = extended.position - second.start_position
     assert twice in (128, 192)
-    assert (described.length, repeated_bytes(described, TIMEOUT_S)) == (320 + twice, twice)
+    assert (described.length, repeated_bytes_of(described, TIMEOUT_S)) == (320 + twice, twice)
 
 
 def test_a_recording_that_was_truncated_and_extended_is_data_loss(stream: Stream) -> None:

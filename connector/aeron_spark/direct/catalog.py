@@ -34,8 +34,7 @@ from aeron_spark.log.facade import (
     require_channel,
 )
 from aeron_spark.log.inspection import content_of, framed_times, messages_between, position_at
-from aeron_spark.log.overlaps import Overlaps
-from aeron_spark.log.overlaps import repeated_bytes as count_repeated
+from aeron_spark.log.overlaps import Overlaps, repeated_bytes
 from aeron_spark.options import ReadOptions, WriteOptions, direct_route
 from aeron_spark.texts import format_time, rounded_size
 from aeron_spark.transport.channel import ChannelUri, same_stream, without_start
@@ -122,7 +121,7 @@ class DirectStreams:
         self._check_named(name)
         with self._found_one(name) as (stream, idle_timeout):
             content = _content_of_stream(stream, idle_timeout)
-            repeated = repeated_bytes(stream, idle_timeout)
+            repeated = repeated_bytes_of(stream, idle_timeout)
         payload, schema = (None, None) if content is None else (content.payload, content.schema)
         table = properties(
             stream.label,
@@ -301,11 +300,11 @@ def _content_of_stream(stream: CataloguedStream, idle_timeout: float) -> StreamC
     return content_of(log, log.states())
 
 
-def repeated_bytes(stream: CataloguedStream, idle_timeout: float) -> int:
+def repeated_bytes_of(stream: CataloguedStream, idle_timeout: float) -> int:
     """Return how many bytes of a stream are in more than one recording; a reader reads them once."""
     log = _log(stream, idle_timeout)
     states = log.states()
-    return count_repeated(
+    return repeated_bytes(
         states, Overlaps(states, log, lambda state, begin, end: messages_between(log, state, begin, end))
     )
 
