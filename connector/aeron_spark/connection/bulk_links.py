@@ -76,6 +76,8 @@ class BulkLink:
         self.watch = watch
         self.when_received: Callable[[], object] = _do_nothing
         """Called, on any thread, when a message has arrived, and when it was closed. It must not wait."""
+        self.on_removed: Callable[[], object] = _do_nothing
+        """Called on the event loop when both ends are closed here."""
         self._owner = owner
         self._begins = begins
         self._send_lock = threading.Lock()
@@ -421,19 +423,14 @@ class BulkLink:
                 )
 
 
-def _ignore(bulk_link: BulkLink) -> None:
-    pass
-
-
 class BulkLinks:
-    """The bulk links of an endpoint. ``on_removed`` is called with each one that has ended.
+    """The bulk links of an endpoint.
 
     Methods run on the event loop unless they are named thread-safe.
     """
 
     def __init__(self, loop: Loop) -> None:
         self.loop: Final = loop
-        self.on_removed: Callable[[BulkLink], object] = _ignore
         self.traffic = EndpointTraffic()
         """Counts the bytes of bulk links, with those of other links of the endpoint."""
         self.opened = 0
@@ -555,4 +552,4 @@ class BulkLinks:
             bulk_link.close_publication()
             bulk_link.connection.traffic.remove(bulk_link.link)
             self.traffic.remove(bulk_link.link)
-            self.on_removed(bulk_link)
+            bulk_link.on_removed()

@@ -8,7 +8,6 @@ from typing import Any
 
 from aeron_spark.connection.bulk_links import METHODS, SERVICE, BulkLink, BulkLinks
 from aeron_spark.connection.links import Link
-from aeron_spark.connection.loop import Loop
 from aeron_spark.connection.packet_watch import PacketWatch, alive_times
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import DataFormatError, RefusedError, WaitTimeout
@@ -31,34 +30,33 @@ class _Parameters:
     watch: PacketWatch | None = None
 
 
-class BulkLinkHandler:
-    """Opens bulk links on the connections of a server.
+class BulkLinkService:
+    """The remote object whose methods a client calls to open bulk links on its own connection.
 
-    ``loop`` is that of the server.
+    They run on worker threads. They raise RefusedError if the connection or the server has no bulk link left, or its
+    shared memory no room; WaitTimeout if the event loop or the media driver does not open it in time.
     """
 
-    def __init__(self, endpoint: ServerEndpoint, bulk_links: BulkLinks, loop: Loop) -> None:
+    def __init__(self, endpoint: ServerEndpoint, bulk_links: BulkLinks, connection: ConnectionRunner) -> None:
         self._endpoint = endpoint
         self._bulk_links = bulk_links
-        self._loop = loop
-        self._ids: dict[BulkLink, LinkIds] = {}
+        self._loop = bulk_links.loop
+        self._connection = connection
 
-    def serve(self, connection: ConnectionRunner) -> None:
-        """Let the client of a connection open bulk links."""
-        connection.serve(BulkLinkService(self, connection), METHODS, SERVICE)
+    def offer(self) -> None:
+        """Let the client call the methods."""
+        self._connection.serve(self, METHODS, SERVICE)
 
-    def open(self, connection: ConnectionRunner, part: bytes) -> dict[str, Any]:
+    def open(self, part: bytes) -> dict[str, Any]:
         """Open a bulk link for a client that does not fill OPEN up, or in shared memory; see :meth:`open_with_mtu`."""
         options = self._endpoint.options
-        channel_settings = options.channel.for_bulk_link(is_ipc=connection.peer.is_ipc)
-        return self._open(connection, part, _Parameters(channel_settings, options.times))
+        channel_settings = options.channel.for_bulk_link(is_ipc=self._connection.peer.is_ipc)
+        return self._open(part, _Parameters(channel_settings, options.times))
 
-    def open_with_mtu(self, connection: ConnectionRunner, part: bytes, mtu: int) -> dict[str, Any]:
+    def open_with_mtu(self, part: bytes, mtu: int) -> dict[str, Any]:
         """Open a bulk link. Return its ids, the server's part of its keys, its longest message and MTU in bytes.
 
-        ``part`` is the client's part of the keys, and ``mtu`` is the Aeron MTU that the client would use. Runs on a
-        worker thread. Raises RefusedError if the connection or the server has no bulk link left, or its shared memory
-        no room; WaitTimeout if the event loop or the media driver does not open it in time.
+        ``part`` is the client's part of the keys, and ``mtu`` is the Aeron MTU that the client would use.
         """
         if not isinstance(mtu, int):
             raise DataFormatError(
@@ -66,7 +64,7 @@ class BulkLinkHandler:
                 remedy="Use the same release of aeron-spark at both ends.",
             )
         options, watch = self._endpoint.options, None
-        channel_settings, address = options.channel.for_bulk_link(is_ipc=False), connection.peer.address
+        channel_settings, address = options.channel.for_bulk_link(is_ipc=False), self._connection.peer.address
         if channel_settings.finds_mtu:
             path = network_path(address)
             allowed = MTU_BYTES if path is None else path.mtu_bytes
@@ -75,18 +73,12 @@ class BulkLinkHandler:
             watch = PacketWatch.of(address, own_mtu, self._loop.clock())
         own_mtu = channel_settings.mtu_bytes
         parameters = _Parameters(channel_settings, alive_times(options.times), open_bytes(own_mtu), watch)
-        return self._open(connection, part, parameters) | {"mtu": own_mtu}
+        return self._open(part, parameters) | {"mtu": own_mtu}
 
-    def release_ids(self, bulk_link: BulkLink) -> None:
-        """Release the ids of a bulk link that ended; on the event loop."""
-        ids = self._ids.pop(bulk_link, None)
-        if ids is not None:
-            self._endpoint.pools.release(ids, self._loop.clock())
-
-    def _open(self, connection: ConnectionRunner, part: bytes, parameters: _Parameters) -> dict[str, Any]:
+    def _open(self, part: bytes, parameters: _Parameters) -> dict[str, Any]:
         server_part = secrets.token_bytes(RANDOM_BYTES)
         timeout_s = parameters.times.setup_seconds
-        opening = self._loop.call(lambda: self._begin(connection, part, server_part, parameters))
+        opening = self._loop.call(lambda: self._begin(part, server_part, parameters))
         bulk_link, ids = self._loop.wait(
             opening, timeout_s, "the server's event loop to open a bulk link",
             remedy="Connect again, or look at the server's load.",
@@ -107,10 +99,8 @@ class BulkLinkHandler:
             "longest_term": parameters.channel_settings.longest_peer_term,
         }
 
-    def _begin(
-        self, connection: ConnectionRunner, client_part: bytes, server_part: bytes, parameters: _Parameters
-    ) -> tuple[BulkLink, LinkIds]:
-        endpoint, now = self._endpoint, self._loop.clock()
+    def _begin(self, client_part: bytes, server_part: bytes, parameters: _Parameters) -> tuple[BulkLink, LinkIds]:
+        endpoint, connection, now = self._endpoint, self._connection, self._loop.clock()
         keys, limit = endpoint.options.key_limits, endpoint.options.max_bulk_links
         if self._bulk_links.count(connection) >= limit:
             raise RefusedError(
@@ -142,7 +132,7 @@ class BulkLinkHandler:
         bulk_link = BulkLink(
             self._bulk_links, connection, link, ids.session_in, label, begins=False, watch=parameters.watch
         )
-        self._ids[bulk_link] = ids
+        bulk_link.on_removed = lambda: endpoint.pools.release(ids, self._loop.clock())
         self._bulk_links.add(bulk_link)
         return bulk_link, ids
 
@@ -157,19 +147,3 @@ class BulkLinkHandler:
                 f"the media driver did not open a bulk link in time ({publication.failure or 'no response'})",
                 remedy="See the media driver's errors: aeron-spark errors.",
             )
-
-
-class BulkLinkService:
-    """The remote object whose methods a client calls to open bulk links on its own connection."""
-
-    def __init__(self, handler: BulkLinkHandler, connection: ConnectionRunner) -> None:
-        self._handler = handler
-        self._connection = connection
-
-    def open(self, part: bytes) -> dict[str, Any]:
-        """Open a bulk link; ``part`` is the client's part of its keys."""
-        return self._handler.open(self._connection, part)
-
-    def open_with_mtu(self, part: bytes, mtu: int) -> dict[str, Any]:
-        """Open a bulk link whose first frames fill packets of up to ``mtu`` bytes."""
-        return self._handler.open_with_mtu(self._connection, part, mtu)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
@@ -22,7 +22,7 @@ from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.access import Candidate, PeerStore
 from aeron_spark.protocol.sources import Refusal
 from aeron_spark.server.ban_file import StoredBans
-from aeron_spark.server.bulk_link_service import BulkLinkHandler
+from aeron_spark.server.bulk_link_service import BulkLinkService
 from aeron_spark.server.clients import ClientAccess
 from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.log_space import LogSpace
@@ -32,13 +32,6 @@ from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import ServerAddress, ServerTransport
 
 DRAIN_TIMEOUT_S: Final = 0.2  # for one connection to take its unsent messages when the server closes
-
-
-class ConnectionService(Protocol):
-    """A service that the server offers on each of its connections."""
-
-    def serve(self, connection: ConnectionRunner) -> None:
-        """Offer the service to the client of a new connection."""
 
 
 class MessageServer(Endpoint):
@@ -71,7 +64,7 @@ class MessageServer(Endpoint):
         self._options: Final = options
         runtime = Runtime(loop or Loop("aeron-spark-server"), lambda: options.value, self.facts)
         self._connection_class: Final = connection_class
-        self._services: Final[list[ConnectionService]] = []
+        self._services: Final[list[Callable[[ConnectionRunner], None]]] = []
         access = ClientAccess(
             store, options, bans or StoredBans(), runtime.loop.executor(options.value.deciders, "aeron-spark-decider")
         )
@@ -80,9 +73,7 @@ class MessageServer(Endpoint):
         runtime.holds.rates_of = self._rates_of
         super().__init__(runtime)
         self._drain_mark = 0
-        bulk_links = BulkLinkHandler(self._endpoint, runtime.bulk_links, runtime.loop)
-        runtime.bulk_links.on_removed = bulk_links.release_ids
-        self.add_service(bulk_links)
+        self.add_service(lambda connection: BulkLinkService(self._endpoint, runtime.bulk_links, connection).offer())
 
     @property
     def runtime(self) -> Runtime:
@@ -102,9 +93,9 @@ class MessageServer(Endpoint):
             for address in self.addresses
         )
 
-    def add_service(self, service: ConnectionService) -> None:
-        """Offer a service on each connection. Call it before ``start``."""
-        self._services.append(service)
+    def add_service(self, serve: Callable[[ConnectionRunner], None]) -> None:
+        """Have ``serve`` offer a service on each new connection. Call it before ``start``."""
+        self._services.append(serve)
 
     def apply_grants(self) -> None:
         """Apply the present grants and bans to all connections: end those whose client is not admitted any more.
@@ -122,8 +113,8 @@ class MessageServer(Endpoint):
     def _make(self, peer: PeerInfo, number: int) -> ConnectionRunner:
         """Make a connection with its services. Raises what the program's class raises."""
         connection = ConnectionRunner(self._runtime, peer, number, self._connection_class)
-        for service in self._services:
-            service.serve(connection)
+        for serve in self._services:
+            serve(connection)
         return connection
 
     def _rates_of(self, connection: ConnectionRunner) -> Rates:

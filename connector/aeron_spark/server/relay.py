@@ -32,7 +32,7 @@ class Relay:
         self._lock = threading.Lock()
         server.on_message(bytes, self._forward)
         server.on_disconnect(self._unsubscribe)
-        server.add_service(self)
+        server.add_service(self.serve)
         server.facts.on(GrantChanged, self._on_grant_changed)
 
     @property

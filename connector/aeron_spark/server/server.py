@@ -124,7 +124,7 @@ class Server(Endpoint):
             )  # fmt: skip
             made.callback(self._stream_service.close)
             self._runtime.pools.append(self._stream_service.pool)
-            self._messages.add_service(self._stream_service)
+            self._messages.add_service(self._stream_service.serve)
             self._clients_watcher: Final = ClientsWatcher(
                 clients, self._messages.apply_grants, self._runtime.report, self.events
             )

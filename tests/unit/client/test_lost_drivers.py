@@ -8,7 +8,6 @@ from typing import Final
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.errors import TransportError
 from aeron_spark.transport.api import ChannelPair, ChannelSettings, LinkIds
 from tests.memory_transport import MemoryClientTransport
@@ -98,12 +97,11 @@ def test_an_error_while_bulk_links_end_does_not_hide_the_loss_of_the_driver(worl
     """The inbox reports the loss once: a client that missed it would never connect again."""
     world.server()
     client = world.client()
-    client.bulk_link(TIMEOUT_S)
 
-    def fail(bulk_link: BulkLink) -> None:
+    def fail() -> None:
         raise OSError("the disk is full")
 
-    client._runtime.bulk_links.on_removed = fail
+    client.bulk_link(TIMEOUT_S).on_removed = fail
     lost = client._runner.transport
     lose_driver_of(world, client)
     wait_for(lambda: client._runner.transport is not lost and client.connected, "the client to connect")

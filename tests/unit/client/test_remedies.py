@@ -164,7 +164,7 @@ class RefusingStreams:
 
 def test_the_error_of_a_stream_request_has_the_name_of_its_call_in_the_servers_log(world: World) -> None:
     server = world.server(start=False)
-    server.add_service(RefusingStreams())
+    server.add_service(RefusingStreams().serve)
     server.start([ADDRESS])
     failed: list[str] = []
     server.facts.on(

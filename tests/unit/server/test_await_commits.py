@@ -191,7 +191,7 @@ class Served:
         self.server: MessageServer = world.server(few, start=False)
         self.loop = self.server.runtime.loop
         self._service = StreamService(lambda: store, self.server.runtime.bulk_links, self.loop, LiveOptions(few))
-        self.server.add_service(self._service)
+        self.server.add_service(self._service.serve)
         self.server.start([ADDRESS])
         self.client: Client = world.client(quick_client(**settings))
         self.session = StreamSession(self.client, TIMEOUT_S)
