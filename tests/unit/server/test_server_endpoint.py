@@ -562,6 +562,26 @@ def test_a_permit_that_was_released_during_a_resume_is_taken_again_or_the_link_i
     server.end()
 
 
+def test_the_link_of_a_ticket_that_another_attempt_has_replaced_is_closed_and_takes_no_permit() -> None:
+    server, client, connection = connected()
+    twin = SimulatedClient(server, KEYS, SOURCE, seed=9)
+    twin.ticket = client.ticket
+    for one in (client, twin):
+        one.start()
+        one.advance(decides=False)
+    server.decide()
+    server.decide()
+    server.open_publications()
+    client.receive_all()
+    twin.receive_all()
+    assert client.send_first_frame() == ["detach", "close link", "attach", "resume"]
+    server.lose_link(connection, expired=True)
+    assert twin.send_first_frame() == ["close link"]
+    assert server.statistics()["admitted"] == 0
+    assert client.connect() is connection
+    server.end()
+
+
 def test_a_second_attempt_before_the_first_frame_begins_a_new_session() -> None:
     server, client, before = awaiting_first_frame()
     client.receive_all()
