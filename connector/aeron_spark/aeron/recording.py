@@ -51,6 +51,11 @@ class Recording:
     original_channel: str
     source: str
 
+    def segment_base(self, position: int) -> int:
+        """Return the first position of the segment of ``position``; the first one begins with the term of the start."""
+        origin = self.start_position - self.start_position % self.term_length
+        return position - (position - origin) % self.segment_length
+
     @property
     def fingerprint(self) -> str:
         """Eight hex digits that distinguish the recording from another one with the same archive and id.
@@ -84,9 +89,7 @@ class UnreadableBytesError(Exception):
 
 def segment_at(folder: Path, recording: Recording, position: int) -> tuple[Path, int] | None:
     """Return the segment file with ``position``, and the position of its first byte; None if it is not readable."""
-    # The first segment begins with the term in which the recording starts.
-    origin = recording.start_position - recording.start_position % recording.term_length
-    base = origin + (position - origin) // recording.segment_length * recording.segment_length
+    base = recording.segment_base(position)
     path = folder / f"{recording.id}-{base}.rec"
     return (path, base) if os.access(path, os.R_OK) else None
 

@@ -29,7 +29,6 @@ from aeron_spark.streams.definition import Definition, is_half_renamed, read_def
 from aeron_spark.streams.journal_records import decode_record
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.partition import alias_of
-from aeron_spark.streams.retention import Layout
 from aeron_spark.streams.store import DELETED, RESTORING
 from aeron_spark.streams.stream import STAGES
 from aeron_spark.transport.channel import ChannelUri
@@ -208,10 +207,9 @@ class _Segments:
         layout = RecordingLayout(
             recording.initial_term_id, recording.term_length, recording.mtu, recording.stream_id, content
         )
-        segments = Layout(recording.start_position, recording.term_length, recording.segment_length)
         buffer = bytearray()
         positions = self._positions.get(recording.id, ())
-        expected = range(segments.segment_base(start), end, recording.segment_length)
+        expected = range(recording.segment_base(start), end, recording.segment_length)
         missing = expected.start
         for base in (*(one for one in positions if one in expected), end):
             if missing < base:

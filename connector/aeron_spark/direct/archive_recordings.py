@@ -218,14 +218,8 @@ class CataloguedRecording:
     @property
     def segments(self) -> int:
         """Number of segment files."""
-        origin = segment_base(self.recording, self.recording.start_position)
+        origin = self.recording.segment_base(self.recording.start_position)
         return -(-(self.end - origin) // self.recording.segment_length)
-
-
-def segment_base(recording: Recording, position: int) -> int:
-    """Return the first position of the segment of ``position``; the first segment begins with the term of the start."""
-    origin = recording.start_position - recording.start_position % recording.term_length
-    return origin + (position - origin) // recording.segment_length * recording.segment_length
 
 
 class ArchiveRecordings(Protocol):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from aeron_spark.aeron.archive import archive_of
 from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.direct.archive_log import ArchiveLog
-from aeron_spark.direct.archive_recordings import CataloguedRecording, StreamAddress, archives_of, segment_base
+from aeron_spark.direct.archive_recordings import CataloguedRecording, StreamAddress, archives_of
 from aeron_spark.direct.session_recordings import with_end
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.log.api import StreamContent
@@ -312,10 +312,10 @@ def repeated_bytes_of(stream: CataloguedStream, idle_timeout: float) -> int:
 def _purge_range_before(entry: CataloguedRecording, position: int) -> PurgeRange:
     """Return the range that a purge before ``position`` deletes: complete segments, and never the last one."""
     recording = entry.recording
-    base = segment_base(recording, max(recording.start_position, min(position, entry.end)))
+    base = recording.segment_base(max(recording.start_position, min(position, entry.end)))
     if base >= entry.end > recording.start_position:  # an archive keeps the last segment with data
         base -= recording.segment_length
-    first = segment_base(recording, recording.start_position)
+    first = recording.segment_base(recording.start_position)
     if base <= recording.start_position:
         return PurgeRange(recording.id, recording.start_position, recording.start_position, 0)
     return PurgeRange(recording.id, recording.start_position, base, (base - first) // recording.segment_length)
