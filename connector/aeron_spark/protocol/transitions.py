@@ -4,7 +4,7 @@
 * A handler returns the next state and the actions; it does not set the state. If it raises, the state does not change.
 * If a row is missing, nothing changes. An event from the network is then ignored, and the result says so: any host can
   send anything. An event that only the program causes (``PROGRAM_EVENTS``) raises UsageError.
-* Actions are data, and the runner executes them in order. This module does no I/O.
+* Actions are data, and the endpoint executes them in order. This module does no I/O.
 """
 
 from __future__ import annotations

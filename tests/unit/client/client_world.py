@@ -238,7 +238,7 @@ class FakeTransport:
         world.to_client = [one for one in world.to_client if one.token != token]
 
     def close(self) -> None:
-        self._world.closed_transports += 1
+        pass
 
 
 class FakeLoop(Loop):
@@ -273,7 +273,6 @@ class FakeRuntime:
     """The runtime of the client."""
 
     def __init__(self, world: ClientWorld) -> None:
-        self.options = world.options
         self.types = Types()
         self.listeners = EndpointListeners(Bus())
         self.loop = FakeLoop(world)
@@ -404,7 +403,6 @@ class ClientWorld:
         self.class_fails = self.attach_fails = self.link_fails = self.path_fails = False
         self.is_in_use = True
         self.unused = 0  # reports that the client stopped without use
-        self.closed_transports = 0
         self.transport = FakeTransport(self)
         self.store: Any = SimpleNamespace(identity=lambda: CLIENT_KEYS, server_key=self._found_key, trust=self._trust)
         self.runtime: Any = FakeRuntime(self)
