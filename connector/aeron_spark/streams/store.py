@@ -283,7 +283,7 @@ class Condition(NamedTuple):
 
 
 class StreamStore:
-    """The streams in the subfolders of ``folder``, recorded by the archive at ``address``. Thread-safe.
+    """The streams in the subfolders of ``folder``, recorded by the archive of ``parts``. Thread-safe.
 
     Opening the store truncates uncommitted rows. Each stream begins a new epoch with its first change; see log.epochs.
     ``lock`` is the result of :func:`lock_store`, if the caller has it; the caller releases it. ``random(n)`` returns n

@@ -160,9 +160,9 @@ class RecordedLogs:
 
 
 class StoreParts:
-    """The parts of a store that each of its streams uses; :class:`StreamStore` describes the arguments.
+    """The parts of a store that each of its streams uses. Threads may share them.
 
-    Its objects are thread-safe.
+    ``address`` is that of the archive. ``clock`` returns seconds, monotonic; ``wall`` ns since 1970.
     """
 
     def __init__(
@@ -177,8 +177,8 @@ class StoreParts:
         self.address: Final = address
         self.settings: Final = settings or StreamSettings()
         self.facts: Final = facts or Bus()
-        self.clock: Final = clock  # seconds, monotonic
-        self.wall: Final = wall  # ns since 1970
+        self.clock: Final = clock
+        self.wall: Final = wall
         self.ages: Final = AgeClock(clock, wall)
         self.stage_space: Final = StageSpace(lambda: self.settings.options().stage_bytes)
         self.recorded_logs: Final = RecordedLogs(self.settings.log_bytes)
