@@ -40,10 +40,9 @@ def open_log(
             route.channel, route.stream_id, archives_of(route).archives, idle_timeout, read_path, fail_on_data_loss
         )
         if route.cluster is not None:
-            from aeron_spark.direct.cluster_log import ClusterLog, is_cluster_log
+            from aeron_spark.direct.cluster_log import ClusterLog
 
-            log = ArchiveLog(address, framed=framed, includes=is_cluster_log)
-            return ClusterLog(log, uncommitted=route.cluster_uncommitted)
+            return ClusterLog(address, framed=framed, uncommitted=route.cluster_uncommitted)
         return ArchiveLog(address, framed=framed)
     from aeron_spark.stream_client.server_log import ServerLog
 

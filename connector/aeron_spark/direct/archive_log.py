@@ -40,17 +40,12 @@ class ArchiveLog:
     """The log of the stream at ``address``. Cheap to create: its first use opens sessions, which the process keeps.
 
     Files of this machine's archive need no session, and so no JVM.
-
-    ``includes`` says whether a recording is one of the stream; by default, the channels are compared.
     """
 
-    def __init__(
-        self, address: StreamAddress, *, framed: bool = False, includes: Callable[[Recording], bool] | None = None
-    ) -> None:
+    def __init__(self, address: StreamAddress, *, framed: bool = False) -> None:
         self.address = address
         self.framed = framed
         self._channel = ChannelUri.parse(address.channel)
-        self._given_includes = includes
         self._archives = {archive.name: archive for archive in address.archives}
         self._recordings = {one.name: _recordings_of(one, address.idle_timeout) for one in address.archives}
         self._known: dict[str, CataloguedRecording] = {}  # by key, as last found
@@ -68,7 +63,7 @@ class ArchiveLog:
 
     def counting(self, *, framed: bool) -> ArchiveLog:
         """Return the same log, counting groups or single messages."""
-        return self if framed == self.framed else ArchiveLog(self.address, framed=framed, includes=self._given_includes)
+        return self if framed == self.framed else ArchiveLog(self.address, framed=framed)
 
     def prepare(self, states: list[RecordingState], *, record: str, query: str = "") -> None:
         """Start the stream's recording if necessary, once per run of the archive: a restart forgets the request."""
@@ -96,10 +91,11 @@ class ArchiveLog:
 
     @property
     def _identity(self) -> tuple[object, ...]:
-        return self.address, self.framed, self._given_includes
+        return self.address, self.framed
 
     def _includes(self, recording: Recording) -> bool:
-        return self._has_channel(recording.channel) if self._given_includes is None else self._given_includes(recording)
+        """Whether a recording with the stream's id is one of the stream."""
+        return self._has_channel(recording.channel)
 
     def _has_channel(self, channel: str) -> bool:
         return same_stream(self._channel, ChannelUri.parse(channel, foreign=True))

@@ -7,63 +7,43 @@ ClusterBackup copies committed entries only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
 from aeron_spark.aeron.counters import commit_positions, has_cluster_backup
 from aeron_spark.aeron.recording import Recording
 from aeron_spark.direct.archive_log import ArchiveLog
+from aeron_spark.direct.archive_recordings import StreamAddress
 from aeron_spark.errors import OptionError
-from aeron_spark.log.api import Boundary, DirectStream, PublishTimes, Range, RecordingState, StreamContent
+from aeron_spark.log.api import RecordingState
 from aeron_spark.transport.channel import ChannelUri, without_start
-from aeron_spark.wire.values import Rows
 
 # The beginnings of the aliases of the log's channels: those of a member, and that on which a ClusterBackup gets it.
 LOG_ALIASES: Final = ("log", "backup")
 UNCOMMITTED: Final = "set clusterUncommitted=true to read also entries that the cluster may take back"
 
 
-def is_cluster_log(recording: Recording) -> bool:
-    """Whether a recording of the log's stream id is the log."""
-    channel = ChannelUri.parse(without_start(recording.original_channel), foreign=True)
-    return (channel.get("alias") or "").startswith(LOG_ALIASES)
-
-
-class ClusterLog:
-    """The log of a cluster in the archive of ``log``, whose recordings :func:`is_cluster_log` chooses.
+class ClusterLog(ArchiveLog):
+    """The log of a cluster in an archive.
 
     ``uncommitted``: whether to read up to the recorded end, instead of the commit position.
     """
 
-    def __init__(self, log: ArchiveLog, *, uncommitted: bool) -> None:
-        self._log = log
+    def __init__(self, address: StreamAddress, *, framed: bool = False, uncommitted: bool) -> None:
+        super().__init__(address, framed=framed)
         self._uncommitted = uncommitted
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ClusterLog) and (self._log, self._uncommitted) == (other._log, other._uncommitted)
-
-    def __hash__(self) -> int:
-        return hash((self._log, self._uncommitted))
-
     @property
-    def framed(self) -> bool:
-        """Whether the log counts groups of chunks instead of single messages."""
-        return self._log.framed
+    def _identity(self) -> tuple[object, ...]:
+        return *super()._identity, self._uncommitted
 
-    @property
-    def archives(self) -> tuple[str, ...]:
-        """The name of the archive."""
-        return self._log.archives
-
-    @property
-    def stream(self) -> DirectStream:
-        """The stream, as offsets identify it."""
-        return self._log.stream
+    def _includes(self, recording: Recording) -> bool:
+        channel = ChannelUri.parse(without_start(recording.original_channel), foreign=True)
+        return (channel.get("alias") or "").startswith(LOG_ALIASES)
 
     def counting(self, *, framed: bool) -> ClusterLog:
         """Return the same log, counting groups or single messages."""
-        return ClusterLog(self._log.counting(framed=framed), uncommitted=self._uncommitted)
+        return ClusterLog(self.address, framed=framed, uncommitted=self._uncommitted)
 
     def prepare(self, states: list[RecordingState], *, record: str, query: str = "") -> None:
         """Do nothing: the members record the log."""
@@ -77,41 +57,14 @@ class ClusterLog:
         Raises OptionError if the archive has no such recording or several, or if the commit position is unknown.
         """
         committed = None if self._uncommitted else self._commit_position()
-        found = self._log.states()
+        found = super().states()
         if len(found) != 1:
-            raise _not_one(self._log.archives[0], found)
+            raise _not_one(self.archives[0], found)
         return [replace(found[0], committed=committed)]
-
-    def state(self, key: str) -> RecordingState:
-        """Return the log's recording. Raises DataLossError if it does not exist."""
-        return self._log.state(key)
-
-    def content(self, states: list[RecordingState]) -> StreamContent | None:
-        """Return the content of the first message, or None without messages."""
-        return self._log.content(states)
-
-    def position_at(self, state: RecordingState, time_ns: int, times: PublishTimes | None) -> int:
-        """Return the position of the first message published at or after a time."""
-        return self._log.position_at(state, time_ns, times)
-
-    def lags_s(self, positions: Mapping[str, int]) -> None:
-        """Return None: an archive stores positions, but no times."""
-
-    def recorded_bytes(self, key: str, position: int, length: int) -> bytes | None:
-        """Return bytes of one term of the recording, or None if they cannot be read as files."""
-        return self._log.recorded_bytes(key, position, length)
-
-    def boundary(self, key: str, start: int, limit: int, end: int, max_rows: int | None) -> Boundary:
-        """Return a boundary of the recording; see :class:`aeron_spark.log.api.Boundaries`."""
-        return self._log.boundary(key, start, limit, end, max_rows)
-
-    def read(self, wanted: Range) -> Iterator[Rows]:
-        """Yield the messages of a range, as :meth:`ArchiveLog.read` does."""
-        return self._log.read(wanted)
 
     def _commit_position(self) -> int | None:
         """Return the commit position of the member on this machine's driver, or None for a ClusterBackup."""
-        (address,) = self._log.address.archives
+        (address,) = self.address.archives
         if not address.local:
             raise OptionError(
                 f"the commit position of the cluster is unknown: the archive {address.name} is not of the media driver "

@@ -11,9 +11,8 @@ import pytest
 from aeron_spark.aeron import counters
 from aeron_spark.aeron.archive import Archive, ArchiveAddress, Recording
 from aeron_spark.direct import session_recordings
-from aeron_spark.direct.archive_log import ArchiveLog
 from aeron_spark.direct.archive_recordings import StreamAddress
-from aeron_spark.direct.cluster_log import ClusterLog, is_cluster_log
+from aeron_spark.direct.cluster_log import ClusterLog
 from aeron_spark.errors import OptionError
 from aeron_spark.options.routes import CLUSTER_LOG_CHANNEL, CLUSTER_LOG_STREAM
 from tests.unit.cli import cnc_file
@@ -49,7 +48,7 @@ def cluster_log(
     monkeypatch.setattr(session_recordings, "archive_of", lambda address: cast("Archive", session))
     address = ArchiveAddress("embedded" if local else "far:8010", str(folder), "aeron:ipc", local=local)
     stream = StreamAddress(CLUSTER_LOG_CHANNEL, CLUSTER_LOG_STREAM, (address,))
-    return ClusterLog(ArchiveLog(stream, includes=is_cluster_log), uncommitted=uncommitted)
+    return ClusterLog(stream, uncommitted=uncommitted)
 
 
 def driver(folder: Path, *counts: tuple[int, int, int]) -> Path:
