@@ -113,7 +113,7 @@ DATA: Final = 1
 BEGIN: Final = 0x80
 END: Final = 0x40
 WHOLE: Final = BEGIN | END
-CHUNK: Final = struct.Struct("<4s2xB5xIq")  # magic, flags, rows, position of the group's begin; see wire.chunk
+CHUNK: Final = struct.Struct("<4s2xB5xIq")  # magic, flags, rows, position of the group's begin; see wire.chunks
 
 
 class UnwalkableFilesError(Exception):

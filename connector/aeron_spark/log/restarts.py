@@ -2,7 +2,7 @@
 
 A call is repeated only if the archive was away, or once if it was not: an error of a call that an archive answers is
 not an outage. Calls of a ``Log`` change nothing, so that repeating them is safe; a read continues after the last
-message that it has yielded. ``log.restarts`` repeats appends.
+message that it has yielded.
 """
 
 from __future__ import annotations

@@ -466,7 +466,7 @@ class Transaction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     the same one may repeat the transaction. With "" each producer may repeat it.
 
     ``acknowledged`` is the writer's last transaction before this one that the server acknowledged, -1 for none, and
-    ``stamp`` came with that response, see streams.writer_histories; "" if unknown. A server that lacks it refuses this
+    ``stamp`` came with that response, see streams.writers; "" if unknown. A server that lacks it refuses this
     transaction. ``replaced`` is the run with which the same program began the transaction before, "" for none. A
     server that does not know that run, or knows a later one, also refuses.
     """
