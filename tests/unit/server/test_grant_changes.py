@@ -71,6 +71,12 @@ def test_a_file_of_a_key_without_the_grant_is_refused_at_its_announcement(world:
     wait_for(lambda: [type(one).__name__ for one in granted.received] == ["ReceivedFile"])
 
 
+def test_a_key_without_grants_may_open_bulk_links(world: World) -> None:
+    """What is sent on them needs a grant."""
+    granted = Granted(world, Grant())
+    granted.client.bulk_link(TIMEOUT_S).close()
+
+
 def test_a_server_may_send_messages_to_a_key_without_grants(world: World) -> None:
     granted = Granted(world, Grant())
     received: list[object] = []

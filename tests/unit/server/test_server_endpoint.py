@@ -14,7 +14,7 @@ import pytest
 from aeron_spark.connection.endpoint_listeners import Ending
 from aeron_spark.connection.links import Link
 from aeron_spark.connection.owner import PeerInfo
-from aeron_spark.errors import EndedError, OptionError, RefusedError, Retry, SessionLost, TransportError
+from aeron_spark.errors import EndedError, OptionError, RefusedError, Retry, SessionLost, TransportError, UsageError
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
 from aeron_spark.protocol.grants import UNKNOWN_KEY, Grant
@@ -23,7 +23,7 @@ from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.protocol.sources import Refusal, parse_source
-from aeron_spark.server.server_endpoint import DRAIN_SECONDS, REOPEN_SECONDS
+from aeron_spark.server.server_endpoint import DRAIN_SECONDS, REOPEN_SECONDS, ServerEndpoint
 from aeron_spark.server.server_facts import HandshakeEnded
 from aeron_spark.transport.api import (
     ChannelPair,
@@ -90,6 +90,16 @@ def awaiting_first_frame() -> tuple[SimulatedServer, SimulatedClient, FakeConnec
 
 def hint(server: SimulatedServer) -> RetryHint | RefusalHint:
     return decode_hint(server.hints[-1][1])
+
+
+def test_a_server_that_does_not_listen_yet_has_no_transport() -> None:
+    server = SimulatedServer()
+    endpoint = ServerEndpoint(server, lambda: server, server, server.live, server.make)  # type: ignore[arg-type]
+    assert not endpoint.is_listening
+    assert endpoint.statistics()["dropped"] == 0
+    with pytest.raises(UsageError, match="does not listen yet"):
+        _ = endpoint.inbox
+    endpoint.close()
 
 
 def test_a_hello_without_a_cookie_costs_a_hint_and_nothing_else() -> None:
