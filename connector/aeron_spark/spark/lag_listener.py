@@ -82,24 +82,16 @@ class LagMetrics:
         self.address: Final = str(HostPort(wanted.host, self._server.server_port))
         self._hook = ExitHook(self.close)
 
-    def publish(
-        self,
-        query_id: str,
-        query: str,
-        stream: str,
-        *,
-        lag_bytes: int,
-        lag_seconds: float | None,
-        batch_seconds: float,
-        input_rows: int,
-    ) -> None:
-        """Publish the values of one stream of a query after a micro-batch; ``input_rows`` are those of this batch."""
-        self._streams.setdefault(query_id, set()).add((query, stream))
-        self._bytes.labels(query, stream).set(lag_bytes)
-        if lag_seconds is not None:
-            self._seconds.labels(query, stream).set(lag_seconds)
-        self._batch_seconds.labels(query, stream).set(batch_seconds)
-        self._rows.labels(query, stream).inc(input_rows)
+    def publish(self, lag: QueryLag) -> None:
+        """Publish the values of a query after a micro-batch."""
+        query = lag.name or lag.query_id
+        for stream, found in lag.streams.items():
+            self._streams.setdefault(lag.query_id, set()).add((query, stream))
+            self._bytes.labels(query, stream).set(found.total)
+            if found.seconds is not None:
+                self._seconds.labels(query, stream).set(found.seconds)
+            self._batch_seconds.labels(query, stream).set(lag.batch_seconds)
+            self._rows.labels(query, stream).inc(found.input_rows)
 
     def remove(self, query_id: str) -> None:
         """Remove the values of a query; does nothing for an unknown one."""
@@ -233,16 +225,7 @@ class LagListener(StreamingQueryListener):
             self._last.pop(lag.query_id, None)  # the newest is the last one
             self._last[lag.query_id] = lag
         if self._metrics is not None:
-            for stream, of_stream in lag.streams.items():
-                self._metrics.publish(
-                    lag.query_id,
-                    lag.name or lag.query_id,
-                    stream,
-                    lag_bytes=of_stream.total,
-                    lag_seconds=of_stream.seconds,
-                    batch_seconds=lag.batch_seconds,
-                    input_rows=of_stream.input_rows,
-                )
+            self._metrics.publish(lag)
         if self._callback is not None:
             self._callback(lag)
 
