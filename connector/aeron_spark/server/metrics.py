@@ -452,21 +452,22 @@ class MetricReader:
         names = store.names
         for name in names:
             found["streams"][(store.condition(name).state,)] += 1
-        figures = {stream.definition.name: stream.figures() for stream in store.all()}
+        streams = store.all()
+        usages = {stream.definition.name: stream.usage() for stream in streams}
         self._counts.keep_streams(names)
         by_stream: State = {
-            "stream_bytes": {(name,): float(one.bytes) for name, one in figures.items()},
-            "stream_disk_bytes": {(name,): float(one.disk_bytes) for name, one in figures.items()},
-            "stream_reader_lag_bytes": {(name,): float(one.lag_bytes) for name, one in figures.items()},
-            "stream_reader_lag_seconds": {(name,): one.lag_s for name, one in figures.items()},
+            "stream_bytes": {(name,): float(one.bytes) for name, one in usages.items()},
+            "stream_disk_bytes": {(name,): float(one.disk_bytes) for name, one in usages.items()},
+            "stream_reader_lag_bytes": {(name,): float(one.lag_bytes) for name, one in usages.items()},
+            "stream_reader_lag_seconds": {(name,): one.lag_seconds for name, one in usages.items()},
             "stream_last_commit_timestamp_seconds": {
-                (name,): time for name, time in self._counts.last_commits().items() if name in figures
+                (name,): time for name, time in self._counts.last_commits().items() if name in usages
             },
         }
         totals = {
-            "partitions": sum(one.partitions for one in figures.values()),
-            "leases": sum(one.leases for one in figures.values()),
-            "stages": sum(one.stages for one in figures.values()),
+            "partitions": sum(stream.definition.partitions for stream in streams),
+            "leases": sum(one.leases for one in usages.values()),
+            "stages": sum(one.stages for one in usages.values()),
             "staged_bytes": store.staged_bytes,
         }
         return found | by_stream | {name: {(): float(total)} for name, total in totals.items()}

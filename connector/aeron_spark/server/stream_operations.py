@@ -468,10 +468,7 @@ def _describe(service: OperationService, request: rpc.DescribeStream) -> rpc.Str
 
 @handles(rpc.MeasureStream)
 def _measure(service: OperationService, request: rpc.MeasureStream) -> rpc.StreamUsage:
-    found = service.stream(request).figures()
-    return rpc.StreamUsage(
-        found.bytes, found.disk_bytes, found.stages, found.leases, found.lag_bytes, found.lag_s
-    )  # fmt: skip
+    return service.stream(request).usage()
 
 
 @handles(rpc.CreateStream)

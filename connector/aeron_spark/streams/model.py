@@ -22,6 +22,7 @@ from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.journal_records import Count, Position, RecordingOf
 from aeron_spark.streams.reader_leases import Lease
 from aeron_spark.streams.retention import Layout
+from aeron_spark.wire.stream_requests import StreamUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,39 +210,21 @@ class LeaseOverridden:
     readers: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamFigures:
-    """Sizes in bytes. ``disk_bytes`` are those of the segment files with committed bytes.
-
-    The lags are the largest of the readers with a lease: bytes after the reader's positions, and the time since the
-    first of them was committed, in seconds.
-    """
-
-    partitions: int
-    bytes: int
-    disk_bytes: int
-    leases: int
-    stages: int
-    lag_bytes: int
-    lag_s: float
-
-
-def figures_of(
+def usage_of(
     states: Sequence[PartitionState],
     leases: Collection[Lease],
     stages: int,
     committed_ns: Callable[[int, int], int | None],
     now_ns: int,
-) -> StreamFigures:
-    """Return the figures of a stream. ``committed_ns`` returns the commit time of a byte of a partition."""
-    return StreamFigures(
-        partitions=len(states),
+) -> StreamUsage:
+    """Return the usage of a stream. ``committed_ns`` returns the commit time of a byte of a partition."""
+    return StreamUsage(
         bytes=sum(state.end - state.start for state in states),
         disk_bytes=sum(map(_disk_bytes, states)),
         leases=len(leases),
         stages=stages,
         lag_bytes=max((_lag_bytes(states, lease) for lease in leases), default=0),
-        lag_s=max((_lag_s(states, lease, committed_ns, now_ns) for lease in leases), default=0.0),
+        lag_seconds=max((_lag_s(states, lease, committed_ns, now_ns) for lease in leases), default=0.0),
     )
 
 

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.wire.stream_requests import StreamLease
@@ -25,14 +25,6 @@ class Lease:
 
     positions: Mapping[int, int]
     until: float  # seconds, monotonic
-
-
-class LeaseHolder(NamedTuple):
-    """The key and the id of a reader with a lease, and the seconds until the lease ends."""
-
-    owner: str
-    reader: str
-    seconds: float
 
 
 class ReaderLeases:
@@ -78,13 +70,9 @@ class ReaderLeases:
         ]
         return min(leased, default=None)
 
-    def holders(self, partition: int, before: int, now: float) -> list[LeaseHolder]:
-        """Return the holders of live leases of positions of ``partition`` before a position."""
-        return [
-            LeaseHolder(owner, reader, lease.until - now)
-            for (owner, reader), lease in self._leases.items()
-            if lease.until > now and lease.positions.get(partition, before) < before
-        ]
+    def holders(self, partition: int, before: int, now: float) -> list[StreamLease]:
+        """Return the live leases of positions of ``partition`` before a position."""
+        return [one for one in self.listed(now) if one.positions.get(partition, before) < before]
 
     def overridden(self, starts: Mapping[int, int], now: float) -> list[str]:
         """Return the readers with a live lease of a position before the new start of its partition."""

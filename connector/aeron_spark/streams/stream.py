@@ -42,13 +42,12 @@ from aeron_spark.streams.model import (
     PartitionState,
     SchemaChanged,
     StreamCut,
-    StreamFigures,
     StreamReadOnly,
     StreamRecovery,
     StreamView,
     WriterFenced,
     WriteRights,
-    figures_of,
+    usage_of,
 )
 from aeron_spark.streams.reader_leases import ReaderLeases
 from aeron_spark.streams.recordings import Recordings
@@ -79,6 +78,7 @@ from aeron_spark.wire.stream_requests import (
     PurgedPartition,
     StagedPart,
     StreamLease,
+    StreamUsage,
     StreamWriterId,
     Transaction,
 )
@@ -530,12 +530,12 @@ class Stream:
         )
         self._facts.emit(fact)
 
-    def figures(self) -> StreamFigures:
-        """Return the sizes of the stream and the lag of its readers, for metrics."""
+    def usage(self) -> StreamUsage:
+        """Return the sizes of the stream and the lag of its readers."""
         with self._state:
             leases = self.space.leases.live(self._clock()).values()
             now_ns, states = self._parts.wall(), self._view.states
-            return figures_of(states, leases, len(self._stages), self._ledger.committed_at, now_ns)
+            return usage_of(states, leases, len(self._stages), self._ledger.committed_at, now_ns)
 
     def cut(self) -> StreamCut:
         """Return the committed state, for a backup. The caller holds back deletions, so that the files stay."""

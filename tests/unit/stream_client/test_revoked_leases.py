@@ -22,7 +22,7 @@ def revoke(world: World) -> None:
 
 def leases(world: World, name: str = "s") -> int:
     assert world.server is not None
-    return world.server.store.get(name).figures().leases
+    return world.server.store.get(name).usage().leases
 
 
 def test_a_revoked_key_loses_the_lease_of_its_connection(world: World) -> None:
