@@ -318,10 +318,10 @@ class ConnectionRunner:
             acknowledged = session.acknowledged
             records = session.receive(frame, now)
             has_room = session.acknowledged != acknowledged
-            is_due = has_room and self.sender.make_room(now)
-            is_due = session.ack_due(now) or is_due
+            had_deferred = has_room and self.sender.make_room(now)
+            is_frame_due = had_deferred or session.ack_due(now)
         self._answers.heard(now)
-        if (has_room and self.sender.push_begun()) or is_due:
+        if (has_room and self.sender.push_begun()) or is_frame_due:
             self.sender.flush()
         if not records:
             return None
