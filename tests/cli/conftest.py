@@ -26,6 +26,8 @@ from aeron_spark.process import ProcessCache
 from aeron_spark.streams import archive_mark
 from tests.aeron.ended import check_ended_endpoints, ended_endpoints
 from tests.aeron.streams import own_node
+from tests.cli.running_servers import home_of
+from tests.ports import free_ports
 from tests.programs import python_environ
 
 __all__ = ["check_ended_endpoints", "ended_endpoints"]
@@ -160,3 +162,15 @@ def shared(worker_node: node.NodeHandle) -> Iterator[Path]:
     yield Path(worker_node.aeron_dir)
     shutil.rmtree(f"{worker_node.archive_dir}.streams", ignore_errors=True)
     shutil.rmtree(Path(worker_node.archive_dir) / archive_mark.MARKS_FOLDER, ignore_errors=True)
+
+
+@pytest.fixture
+def address() -> str:
+    """A loopback address for a server, without a control port."""
+    return f"127.0.0.1:{free_ports()[0]}"
+
+
+@pytest.fixture
+def client(tmp_path: Path, shared: Path) -> dict[str, str]:
+    """The environment of a client with its own keys, on the media driver of the server."""
+    return home_of(tmp_path / "client", shared)

@@ -16,7 +16,7 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.keypair import keypair_from, public_text
 from aeron_spark.waiting import wait_for
 from tests.cli.conftest import Result, run_program
-from tests.cli.test_server_cli import TIMEOUT_S, ServerProcess, running_server
+from tests.cli.running_servers import TIMEOUT_S, LoggedServer, running_server
 from tests.ports import free_ports
 
 KEYS = {name: keypair_from(name.encode().ljust(32, b"-")) for name in ("desk-1", "desk-2", "edge")}
@@ -37,7 +37,7 @@ class Site:
         self._open = ExitStack()
         self.clients: dict[str, Client] = {}
 
-    def start(self) -> ServerProcess:
+    def start(self) -> LoggedServer:
         """Start the server, and wait until it listens."""
         server = self._open.enter_context(
             running_server(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.conftest import run
-from tests.cli.test_server_cli import TIMEOUT_S, running_server
+from tests.cli.running_servers import TIMEOUT_S, home_of, running_server
 from tests.ports import free_ports
 from tests.programs import python_environ
 
@@ -99,7 +99,7 @@ def test_a_drain_while_writers_commit_without_pause_ends_with_0_and_each_row_is_
 ) -> None:
     """Regression: the writers' next commits kept the server until drainTimeout, and it ended with exit code 1."""
     address = f"127.0.0.1:{free_ports()[0]}"
-    client = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "client"), "AERON_SPARK_AERON_DIR": str(shared)}
+    client = home_of(tmp_path / "client", shared)
     arguments = (address, "--streams-dir", str(tmp_path / "streams"))
     with running_server(tmp_path / "server", shared, *arguments) as server:
         server.wait("ready")

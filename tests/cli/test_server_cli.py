@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
-import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,92 +15,8 @@ from aeron_spark.options.declaration import OptionReader, Where, options_named
 from aeron_spark.options.routes import route_of
 from aeron_spark.waiting import wait_for
 from tests.cli.conftest import pipe, run
-from tests.ports import free_ports
+from tests.cli.running_servers import TIMEOUT_S, home_of, running_server
 from tests.programs import python_environ
-from tests.waiting import poll_until
-
-TIMEOUT_S = 60.0  # for an operation of another process on a slow machine
-STOP_TIMEOUT_S = 10.0
-
-
-class ServerProcess:
-    """A server process, the ``events`` of its log, and the events that it ``printed``: "listening"."""
-
-    def __init__(self, process: subprocess.Popen[str], home: dict[str, str]) -> None:
-        self.process = process
-        self.home = home
-        self.events: list[Any] = []
-        self.printed: list[Any] = []
-        self.errors: list[str] = []
-        self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read_events, self._read_printed)]
-        for reader in self._readers:
-            reader.start()
-
-    def _read_events(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            if line.startswith("{"):
-                self.events.append(json.loads(line))
-            else:
-                self.errors.append(line)
-
-    def _read_printed(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.printed.append(json.loads(line))
-
-    def named(self, name: str) -> list[Any]:
-        # the server prints "listening" when it also takes signals
-        return [event for event in (self.printed if name == "listening" else self.events) if event["event"] == name]
-
-    def wait(self, name: str, count: int = 1) -> Any:
-        def event() -> Any:
-            if self.process.poll() is not None and len(self.named(name)) < count:
-                pytest.fail(f"the server ended: {self.errors}")
-            return self.named(name)[count - 1] if len(self.named(name)) >= count else None
-
-        return poll_until(event, TIMEOUT_S, f"the event {name} of the server", state=lambda: str(self.events))
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(STOP_TIMEOUT_S)
-        self.join()
-        return code
-
-    def join(self) -> None:
-        """Wait until everything that the process has printed and logged is read."""
-        for reader in self._readers:
-            reader.join(TIMEOUT_S)
-
-
-@contextmanager
-def running_server(home: Path, aeron_dir: Path, *arguments: str) -> Iterator[ServerProcess]:
-    """Run a server whose keys are in ``home``."""
-    environ = {"AERON_SPARK_CONFIG_HOME": str(home), "AERON_SPARK_AERON_DIR": str(aeron_dir)}
-    admission = () if {"--authorized-keys", "--config"} & {*arguments} else ("--allow-any-key",)
-    log = ("--log-format", "json")
-    command = [sys.executable, "-W", "error", "-m", "aeron_spark", "server", "--json", *log, *admission, *arguments]
-    with subprocess.Popen(
-        command, env=python_environ(**environ), stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        one = ServerProcess(process, environ)
-        try:
-            yield one
-        finally:
-            if process.poll() is None:
-                process.kill()
-
-
-@pytest.fixture
-def address() -> str:
-    return f"127.0.0.1:{free_ports()[0]}"
-
-
-@pytest.fixture
-def client(tmp_path: Path, shared: Path) -> dict[str, str]:
-    """The environment of a client with its own keys, on the media driver of the server."""
-    return {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "client"), "AERON_SPARK_AERON_DIR": str(shared)}
 
 
 def test_a_server_responds_to_ping_and_stops_at_sigterm(
@@ -244,7 +154,7 @@ def test_row_20_invalid_ports_and_options_are_refused_before_the_server_starts(s
 
 def test_a_missing_or_wrong_file_of_authorised_keys_ends_with_2(tmp_path: Path, address: str, shared: Path) -> None:
     """Regression: it ended with 1, but a wrong configuration file has exit code 2."""
-    environ = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "server"), "AERON_SPARK_AERON_DIR": str(shared)}
+    environ = home_of(tmp_path / "server", shared)
     clients = tmp_path / "clients"
     missing = run("server", address, "--authorized-keys", str(clients), **environ)
     clients.write_text("no key\n")

@@ -10,17 +10,12 @@ import pytest
 
 from aeron_spark import node
 from tests.cli.conftest import run
-from tests.cli.test_server_cli import TIMEOUT_S, running_server
+from tests.cli.running_servers import TIMEOUT_S, home_of, running_server
 from tests.ports import free_ports
 
 
-@pytest.fixture
-def address() -> str:
-    return f"127.0.0.1:{free_ports()[0]}"
-
-
 def test_a_second_server_ends_with_3_and_the_first_continues(tmp_path: Path, shared: Path, address: str) -> None:
-    client = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "client"), "AERON_SPARK_AERON_DIR": str(shared)}
+    client = home_of(tmp_path / "client", shared)
     store = f"{node.status(shared).archive_dir}.streams"
     with running_server(tmp_path / "first", shared, address) as first:
         listening = first.wait("listening")
@@ -66,7 +61,7 @@ def test_a_port_is_refused_also_with_another_data_home_or_path_of_the_driver(
 def test_an_address_that_another_program_uses_ends_the_server_with_3(
     tmp_path: Path, shared: Path, address: str
 ) -> None:
-    environ = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "server"), "AERON_SPARK_AERON_DIR": str(shared)}
+    environ = home_of(tmp_path / "server", shared)
     host, port = address.split(":")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind((host, int(port)))
@@ -79,7 +74,7 @@ def test_an_address_that_another_program_uses_ends_the_server_with_3(
 
 
 def test_one_invalid_address_of_two_ends_the_server(tmp_path: Path, shared: Path, address: str) -> None:
-    environ = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "server"), "AERON_SPARK_AERON_DIR": str(shared)}
+    environ = home_of(tmp_path / "server", shared)
     refused = run("server", "--allow-any-key", f"{address},198.51.100.7:20121", **environ)
     assert (refused.code, refused.out) == (1, "")
     assert "cannot listen on 198.51.100.7:20121: Cannot assign requested address" in refused.err

@@ -17,9 +17,8 @@ from aeron_spark.node.locks import FileLock
 from aeron_spark.node.paths import make_private
 from aeron_spark.waiting import wait_for
 from tests.cli.conftest import run
+from tests.cli.running_servers import TIMEOUT_S, LoggedServer, home_of, running_server
 from tests.cli.supervisor import Supervisor
-from tests.cli.test_server_cli import TIMEOUT_S, ServerProcess, running_server
-from tests.ports import free_ports
 from tests.programs import python_environ
 
 SECOND_SIGNAL_S = 1.1  # signals within a second count as one
@@ -48,11 +47,6 @@ def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supe
     monkeypatch.setenv("WATCHDOG_USEC", "3000000")
     yield one
     one.close()
-
-
-@pytest.fixture
-def address() -> str:
-    return f"127.0.0.1:{free_ports()[0]}"
 
 
 def test_a_server_reports_to_its_service_manager_and_stops_the_node_that_it_started(
@@ -95,31 +89,19 @@ def test_a_node_that_another_process_uses_stays(tmp_path: Path, own_dir: Path, a
 
 
 @contextmanager
-def held_server(tmp_path: Path, shared: Path, address: str) -> Iterator[ServerProcess]:
+def held_server(tmp_path: Path, shared: Path, address: str) -> Iterator[LoggedServer]:
     """Run a server with a stream, whose commits wait for the file ``release``."""
-    environ = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "server"), "AERON_SPARK_AERON_DIR": str(shared)}
-    command = [
-        sys.executable, "-W", "error", "-c", HELD_COMMITS, str(tmp_path), "server", "--json", "--log-format", "json",
-        "--allow-any-key",
-        "--streams-dir", str(tmp_path / "streams"), address,
-    ]  # fmt: skip
-    with subprocess.Popen(
-        command, env=python_environ(**environ), stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        try:
-            server = ServerProcess(process, environ)
-            server.wait("listening")
-            yield server
-        finally:
-            if process.poll() is None:
-                process.kill()
+    options = ("--streams-dir", str(tmp_path / "streams"), address)
+    program = ("-c", HELD_COMMITS, str(tmp_path))
+    with running_server(tmp_path / "server", shared, *options, program=program) as server:
+        server.wait("listening")
+        yield server
 
 
 @contextmanager
 def committing_client(tmp_path: Path, shared: Path, address: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a client whose commit the server has begun."""
-    client = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "client"), "AERON_SPARK_AERON_DIR": str(shared)}
+    client = home_of(tmp_path / "client", shared)
     assert run("streams", "create", "flights", "--server", address, **client).code == 0
     (tmp_path / "rows").write_text("one\n")
     with subprocess.Popen(
@@ -140,7 +122,7 @@ def committing_client(tmp_path: Path, shared: Path, address: str) -> Iterator[su
 def test_a_commit_that_runs_at_sigterm_finishes_while_new_clients_are_refused(
     tmp_path: Path, shared: Path, address: str
 ) -> None:
-    client = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "client"), "AERON_SPARK_AERON_DIR": str(shared)}
+    client = home_of(tmp_path / "client", shared)
     with (
         held_server(tmp_path, shared, address) as server,
         committing_client(tmp_path, shared, address) as sending,
@@ -176,7 +158,7 @@ def test_a_second_signal_cuts_the_work_off_and_the_server_ends_with_1(
 def test_a_reload_applies_live_options_and_a_typing_mistake_keeps_the_last_good_ones(
     tmp_path: Path, shared: Path, address: str
 ) -> None:
-    client = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "client"), "AERON_SPARK_AERON_DIR": str(shared)}
+    client = home_of(tmp_path / "client", shared)
     config = tmp_path / "server.toml"
     good = f'bind = "{address}"\nallowAnyKey = true\nstreamsDir = "{tmp_path / "streams"}"\n'
     config.write_text(good)

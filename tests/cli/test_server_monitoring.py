@@ -15,10 +15,8 @@ import pytest
 from aeron_spark.server.event_table import EVENTS
 from aeron_spark.server.metrics import METRICS, PREFIX, PROCESS_METRICS
 from tests.cli.conftest import pipe, run
-from tests.cli.test_server_cli import address, client, running_server
+from tests.cli.running_servers import home_of, running_server
 from tests.ports import free_ports
-
-__all__ = ["address", "client"]
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (INFO|WARNING|ERROR) ([a-z_]+) ?(.*)")
 
@@ -90,7 +88,7 @@ def test_http_without_the_package_is_a_wrong_option(
     tmp_path: Path, shared: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    environ = {"AERON_SPARK_CONFIG_HOME": str(tmp_path), "AERON_SPARK_AERON_DIR": str(shared)}
+    environ = home_of(tmp_path, shared)
     refused = run("server", "--allow-any-key", address, "--http", ":9464", **environ)
     assert refused.code == 2
     assert "pip install 'aeron-spark[server]'" in refused.err

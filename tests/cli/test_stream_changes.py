@@ -12,7 +12,7 @@ import pytest
 
 from aeron_spark.waiting import wait_for
 from tests.cli.conftest import run
-from tests.cli.test_server_cli import TIMEOUT_S, running_server
+from tests.cli.running_servers import TIMEOUT_S, running_server
 from tests.cli.test_streams_server import ServerCommands
 from tests.ports import free_ports
 

@@ -20,7 +20,7 @@ import pyarrow.parquet
 import pytest
 
 from tests.cli.conftest import BytesResult, Result, begin, pipe, run
-from tests.cli.test_server_cli import TIMEOUT_S, ServerProcess, running_server
+from tests.cli.running_servers import TIMEOUT_S, LoggedServer, home_of, running_server
 from tests.ports import free_ports
 from tests.waiting import poll_until
 
@@ -54,11 +54,11 @@ class ServerCommands:
 def on_server(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerCommands]:
     home = tmp_path_factory.mktemp("homes")
     address = f"127.0.0.1:{free_ports()[0]}"
-    client = {"AERON_SPARK_CONFIG_HOME": str(home / "client"), "AERON_SPARK_AERON_DIR": str(shared)}
+    client = home_of(home / "client", shared)
     with running_server(home / "server", shared, address, "--handshakes-per-second", "0") as server:
         server.wait("listening")
         yield ServerCommands(address, client)
-        assert isinstance(server, ServerProcess)
+        assert isinstance(server, LoggedServer)
         assert server.stop() == 0
 
 

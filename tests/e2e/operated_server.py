@@ -28,8 +28,8 @@ from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.stores import MemoryPeerStore, ensure_identity
 from aeron_spark.protocol.keypair import public_text
 from tests.cli.conftest import Result
+from tests.cli.running_servers import LoggedServer, logged_server
 from tests.cli.supervisor import Supervisor
-from tests.cli.test_server_cli import ServerProcess
 from tests.cli.test_server_lifecycle import HELD_COMMITS
 from tests.e2e.crowd import MAX_ROWS, PAUSE_S, CrowdSettings, Ledger, arguments_of, keys_of
 from tests.e2e.stream_program import rows
@@ -81,7 +81,7 @@ class OperatedServer:
         self._singles = 0
         self.lines: dict[str, str] = {"ops": f"all name=ops {public_text(ensure_identity(self.identity).public)}"}
         """The lines of the clients file by name."""
-        self.process: ServerProcess
+        self.process: LoggedServer
         self.supervisor: Supervisor
         self.configure()
         self.commits_wait(False)
@@ -171,16 +171,9 @@ class OperatedServer:
         self.supervisor = Supervisor(path)
         self._open.callback(self.supervisor.close)
         notify = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": str(int(self.watchdog_s * 1e6))}
-        program = [sys.executable, "-W", "error", "-c", HELD_COMMITS, str(self.folder), "server"]
-        process = self._open.enter_context(
-            subprocess.Popen(
-                [*program, "--config", str(self.config), "--json", "--log-format", "json"],
-                env=python_environ(**self.environ, **notify), stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            )
-        )  # fmt: skip
-        self._open.callback(process.kill)
-        self.process = ServerProcess(process, self.environ)
+        program = ["-c", HELD_COMMITS, str(self.folder), "server"]
+        command = [*program, "--config", str(self.config), "--json", "--log-format", "json"]
+        self.process = self._open.enter_context(logged_server(command, self.environ, **notify))
         self.process.wait("listening")
         self.supervisor.wait("READY=1")
 

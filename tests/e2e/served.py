@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,9 +18,9 @@ from aeron_spark.protocol.keypair import public_text
 from tests.e2e.faulty_server import FATAL
 from tests.e2e.processes import TIMEOUT_S
 from tests.e2e.stream_program import failures_of
-from tests.ports import free_ports
 from tests.programs import python_environ
-from tests.waiting import poll_until, suspend
+from tests.server_processes import ANY_CLIENTS, ServerProcess
+from tests.waiting import poll_until
 
 READER: Final = "tests.e2e.stream_program"
 OUTAGE_TIMEOUT_S: Final = 100.0  # of a producer's calls; the server restarts in less
@@ -51,65 +50,24 @@ class Address:
         return subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False).returncode
 
 
-class ServerProgram:
-    """``aeron-spark server`` on the node of ``aeron_dir``; it has the same ports and key after a restart.
-
-    It runs :mod:`tests.e2e.faulty_server`. Clients connect over UDP, to an address that can be cut off.
-    """
+class ServerProgram(ServerProcess):
+    """A server that runs :mod:`tests.e2e.faulty_server`, on an address that can be cut off from its clients."""
 
     def __init__(self, aeron_dir: Path, folder: Path, *more: str) -> None:
         """``more`` are further arguments of its command line."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self._more = more
+        self.host = Address()
+        super().__init__(aeron_dir, folder, *ANY_CLIENTS, *more, host=self.host.name)
         self.faults = folder / "faults"
         self.faults.mkdir()
-        self.host = Address()
         self.aeron_dir = aeron_dir
         self.folder = folder
-        data, control = free_ports()
-        self.address = f"{self.host.name}:{data}:{control}"
-        self.identity = folder / "server.key"
         self.key = public_text(ensure_identity(self.identity).public)
         ensure_identity(folder / "client.key")
-        self.process: subprocess.Popen[bytes] | None = None
         self.start()
 
     def start(self) -> None:
         """Start the server, and wait until it listens."""
-        log = self.folder / "server.log"
-        before = log.stat().st_size if log.exists() else 0
-        with log.open("ab") as out:
-            self.process = subprocess.Popen(
-                [
-                    sys.executable, "-m", "tests.e2e.faulty_server", str(self.faults), "server", self.address,
-                    "--aeron-dir", str(self.aeron_dir), "--identity", str(self.identity),
-                    "--handshakes-per-second", "0", "--allow-any-key", *self._more,
-                ],
-                env=python_environ(), stdout=out, stderr=subprocess.STDOUT,
-            )  # fmt: skip
-
-        def listens() -> bool:
-            assert self.process is not None
-            assert self.process.poll() is None, log.read_text()[-4000:]
-            return b"listening" in log.read_bytes()[before:]
-
-        poll_until(listens, TIMEOUT_S, "the server to listen")
-
-    def kill(self) -> None:
-        """Kill the server with SIGKILL."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait(TIMEOUT_S)
-
-    def suspend(self) -> None:
-        """Suspend the server, as on a machine that does not run for a while."""
-        assert self.process is not None
-        suspend(self.process.pid)
-
-    def resume(self) -> None:
-        """Continue the server with SIGCONT."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGCONT)
+        super().start("tests.e2e.faulty_server", str(self.faults))
 
     def fault(
         self, point: str, stream: str, meanwhile: Callable[[], str], before_start: Callable[[], None] = lambda: None
@@ -131,22 +89,17 @@ class ServerProgram:
         # the timeout is doubled, because ``meanwhile`` may have to start Spark again
         poll_until(reached, 2 * TIMEOUT_S, f"the server to reach {point} of stream {stream}", state=lambda: state)
         if point in FATAL:
-            assert self.process is not None
-            self.process.wait(TIMEOUT_S)
+            self.await_killed(TIMEOUT_S)
             before_start()
             self.start()
 
     def close(self) -> None:
         """End the server with SIGTERM, or SIGKILL if it does not end."""
         self.host.heal()
-        assert self.process is not None
-        if self.process.poll() is None:
+        if self._process is not None:
             self.resume()
-            self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(TIMEOUT_S)
-        if self.process.poll() is None:
-            self.kill()
+                self.stop(TIMEOUT_S)
 
     def options(self, stream: str) -> dict[str, str]:
         """Return the options with which Spark uses a stream."""

@@ -20,10 +20,10 @@ import pytest
 import aeron_spark
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
-from tests.aeron.stream_client.serving import ServerProcess, started_server
 from tests.aeron.streams import own_node
 from tests.pages import sections
 from tests.programs import ROOT, python_environ
+from tests.server_processes import ServerProcess, started_server
 
 PAGE = "docs/python-client.md"
 HEADING = "Resume exactly once"

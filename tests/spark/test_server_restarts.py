@@ -16,8 +16,8 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.pool import POOL
 from aeron_spark.protocol.keypair import public_text
 from spark_jobs.session import begin
-from tests.aeron.stream_client.serving import ServerProcess, started_server
 from tests.aeron.streams import numbered
+from tests.server_processes import ServerProcess, started_server
 from tests.spark.queries import read_stream, wait_for_query
 from tests.spark.simulated_engine import read_numbers
 

@@ -102,7 +102,6 @@ def test_large_rows_arrive_unchanged_with_bounded_memory(
 ) -> None:
     stream, size = f"s-{rows}-{mib}", mib * MIB
     program.create(stream, 1)
-    assert program.process is not None
     server = psutil.Process(program.process.pid)
     wait_for(lambda: anonymous_bytes(server) > 0, 60.0, "the server process to have memory")
     before = anonymous_bytes(server)

@@ -23,8 +23,9 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.waiting import wait_for
 from tests.aeron.attacks.attacker import OWN_STREAM, STREAM
-from tests.aeron.attacks.measured_server import ENVIRON, TIMEOUT_S, MeasuredServer
+from tests.aeron.attacks.measured_server import RESIDENT_HEAP, TIMEOUT_S, MeasuredServer
 from tests.priority import lower_priority
+from tests.programs import python_environ
 
 BULK_STREAM: Final = "bulk"
 MIB: Final = 1 << 20
@@ -233,7 +234,7 @@ class AttackedServer:
 def start_attacker(address: str, folder: Path, aeron_dir: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.aeron.attacks.attacker", address, str(folder / "attacker"), aeron_dir],
-        env={**ENVIRON, "XDG_CONFIG_HOME": str(folder / "attackers-config")},
+        env=python_environ(**RESIDENT_HEAP, XDG_CONFIG_HOME=str(folder / "attackers-config")),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,13 +16,10 @@ from aeron_spark.keys.stores import ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.keypair import public_text
 from tests.nodes import new_aeron_dir
-from tests.ports import free_ports
-from tests.programs import python_environ
+from tests.server_processes import ServerProcess
 
-ENVIRON: Final = {
-    **python_environ(),
-    "JAVA_TOOL_OPTIONS": "-XX:+AlwaysPreTouch",  # Java's heap, which has a bound, is resident from the start
-}
+# Java's heap, which has a bound, is resident from the start.
+RESIDENT_HEAP: Final = {"JAVA_TOOL_OPTIONS": "-XX:+AlwaysPreTouch"}
 TIMEOUT_S: Final = 60.0
 
 
@@ -40,32 +35,21 @@ def separate_nodes(run_name: str, count: int, **settings: Any) -> Iterator[list[
             node.stop(directory, force=True, timeout=20)
 
 
-class MeasuredServer:
+class MeasuredServer(ServerProcess):
     """A server on ``own_node``, with files in ``folder``, and a key for good clients, which use ``clients_node``.
 
     ``clients`` has further lines of its clients file.
     """
 
     def __init__(self, own_node: NodeHandle, clients_node: NodeHandle, folder: Path, clients: str = "") -> None:
-        data, control = free_ports()
-        self.address = f"127.0.0.1:{data}:{control}"
         self._folder, self._clients_node = folder, clients_node
-        log, file = folder / "server.log", folder / "clients"
+        file = folder / "clients"
         good = ensure_identity(folder / "good")
         file.write_text(f"streams=*:all partitions=20000 name=good {public_text(good.public)}\n{clients}")
         file.chmod(0o600)
-        command = [
-            sys.executable, "-m", "aeron_spark", "server", self.address, "--aeron-dir", own_node.aeron_dir,
-            "--identity", str(folder / "server.key"), "--authorized-keys", str(file), "--json",
-            "--max-partitions", "20000",
-        ]  # fmt: skip
-        with log.open("w") as errors:
-            self.process = subprocess.Popen(
-                command, env=ENVIRON, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
-            )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, f"the server ended: {log.read_text()}"
+        options = ("--authorized-keys", str(file), "--max-partitions", "20000")
+        super().__init__(own_node.aeron_dir, folder, *options, **RESIDENT_HEAP)
+        self.start()
 
     def connect(self) -> Client:
         """Connect as the good client."""
@@ -80,12 +64,7 @@ class MeasuredServer:
 
     def close(self) -> None:
         """End the server."""
-        self.process.terminate()
-        try:
-            self.process.wait(TIMEOUT_S)
-        finally:
-            self.process.kill()
-            self.process.communicate()
+        self.stop(TIMEOUT_S)
 
 
 def memory_of(pid: int) -> int:

@@ -20,8 +20,8 @@ from aeron_spark.errors import AeronSparkError, ConnectError, OptionError, Refus
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import Deadline, wait_for
-from tests.aeron.stream_client.serving import ServerProcess, started_server
 from tests.programs import Program, python_environ
+from tests.server_processes import ServerProcess, started_server
 
 TIMEOUT_S = 120.0  # for a restart of the server on a busy machine
 ROWS = 20

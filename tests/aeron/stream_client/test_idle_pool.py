@@ -16,9 +16,9 @@ from aeron_spark.keys.stores import ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.server.server import Server
-from tests.aeron.stream_client.serving import ServerProcess
 from tests.nodes import new_aeron_dir, remove_node
 from tests.programs import ROOT
+from tests.server_processes import ServerProcess
 
 TIMEOUT_S: Final = 120.0  # of actions that are fast on an idle machine
 

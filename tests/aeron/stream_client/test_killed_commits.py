@@ -22,8 +22,8 @@ from aeron_spark.streams import journal
 from aeron_spark.streams.journal_records import decode_record
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.waiting import wait_for
-from tests.aeron.stream_client.serving import ServerProcess
 from tests.e2e.faulty_server import JOURNAL, JOURNALLED, PARTLY_PUBLISHED, PUBLISHED, RESPONDED, STAGED, UNPUBLISHED
+from tests.server_processes import ServerProcess
 
 TIMEOUT_S: Final = 120.0  # for a restart of the server on a busy machine
 WRITERS: Final = 3

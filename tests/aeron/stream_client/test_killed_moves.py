@@ -19,7 +19,7 @@ from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
-from tests.aeron.stream_client.serving import ServerProcess
+from tests.server_processes import ServerProcess
 
 TIMEOUT_S = 120.0  # for a restart of the server on a busy machine
 CALLS = 800  # of functions in a purge that moves a partition

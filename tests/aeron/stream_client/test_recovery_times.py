@@ -24,8 +24,8 @@ from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from tests.aeron.node.test_ended_programs import heartbeats, write_tomorrow
-from tests.aeron.stream_client.serving import ServerProcess
 from tests.aeron.streams import own_node
+from tests.server_processes import ServerProcess
 from tests.waiting import poll_until
 
 TIMEOUT_S: Final = 60.0
@@ -128,7 +128,7 @@ def kill_server(site: Site) -> float:
 
 def kill_server_of_tomorrow(site: Site) -> float:
     """Kill the server whose clock was a day ahead, and start it again; return the moment when it is ready."""
-    pid = site.server.pid
+    pid = site.server.process.pid
     counters = heartbeats(Path(site.node.aeron_dir), pid)
     assert counters, "the node counts no Aeron client of the server"
     site.server.kill()

@@ -28,11 +28,11 @@ from aeron_spark.stream_client.staging import ServerAppender, begin, commit
 from aeron_spark.stream_client.writer import StreamWriter, Writer
 from aeron_spark.waiting import wait_for
 from aeron_spark.wire.stream_requests import Transaction
-from tests.aeron.stream_client.serving import ServerProcess
 from tests.aeron.stream_store.rows import remove_marks
 from tests.aeron.streams import own_node
 from tests.cli.conftest import run_program
 from tests.ports import free_ports
+from tests.server_processes import ServerProcess
 
 TIMEOUT_S = 120.0
 SETTINGS = {"term_length": "16m", "ipc_term_length": "16m", "segment_length": "16m"}

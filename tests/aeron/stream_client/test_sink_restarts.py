@@ -15,7 +15,7 @@ from aeron_spark.keys.stores import MemoryPeerStore, ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.pool import POOL
 from aeron_spark.protocol.keypair import public_text
-from tests.aeron.stream_client.serving import ServerProcess, started_server
+from tests.server_processes import ServerProcess, started_server
 from tests.spark.simulated_engine import Sink, make_numbered_batch, read_numbers
 
 ROWS = 2_000  # of a batch: too many for the request that opens a stage

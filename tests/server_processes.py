@@ -1,4 +1,4 @@
-"""A server in a separate process on the test's node, which can be killed and restarted on the same ports."""
+"""A server in a separate process, which can be killed, suspended, and restarted on the same ports."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from tests.ports import free_ports
 from tests.programs import python_environ
 from tests.waiting import suspend
 
+ANY_CLIENTS = ("--handshakes-per-second", "0", "--allow-any-key")
+
 
 @contextmanager
 def started_server(node: NodeHandle, folder: Path) -> Iterator[ServerProcess]:
@@ -28,66 +30,65 @@ def started_server(node: NodeHandle, folder: Path) -> Iterator[ServerProcess]:
 
 
 class ServerProcess:
-    """``aeron-spark server``, with its key in ``folder``."""
+    """``aeron-spark server`` with ``options``, whose key and log are in ``folder``. A test kills or stops it."""
 
-    def __init__(self, aeron_dir: str, folder: Path) -> None:
+    def __init__(
+        self, aeron_dir: str | Path, folder: Path, *options: str, host: str = "127.0.0.1", **environ: str
+    ) -> None:
+        """``environ`` has further environment variables of the process."""
+        folder.mkdir(parents=True, exist_ok=True)
         data, control = free_ports()
-        self.address = f"127.0.0.1:{data}:{control}"
+        self.address = f"{host}:{data}:{control}"
         self.log = folder / "server.log"
+        self.identity = folder / "server.key"
+        self._environ = python_environ(**environ)
         self._arguments = [
-            "server", self.address, "--json", "--aeron-dir", aeron_dir, "--identity", str(folder / "server.key"),
-            "--handshakes-per-second", "0", "--allow-any-key",
+            "server", self.address, "--json", "--aeron-dir", str(aeron_dir), "--identity", str(self.identity),
+            *(options or ANY_CLIENTS),
         ]  # fmt: skip
         self._process: subprocess.Popen[str] | None = None
 
     @property
-    def pid(self) -> int:
-        """The pid of the running process."""
-        assert self._process is not None
-        return self._process.pid
+    def process(self) -> subprocess.Popen[str]:
+        """The running process."""
+        assert self._process is not None, "the server does not run"
+        return self._process
 
     def start(self, *program: str) -> None:
         """Start the process, and wait until it listens. ``program`` is the module that runs it, with its arguments."""
         command = [sys.executable, "-W", "error", "-m", *(program or ("aeron_spark",)), *self._arguments]
         with self.log.open("a") as errors:
             self._process = subprocess.Popen(
-                command, env=python_environ(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
-                text=True,
-            )  # fmt: skip
+                command, env=self._environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line, f"the server ended: {self.log.read_text()}"
+        assert line, f"the server ended: {self.log.read_text()[-4000:]}"
         assert json.loads(line)["event"] == "listening", line
 
     def stop(self, timeout_s: float) -> int:
         """Ask the process to end, and return its exit code."""
-        assert self._process is not None
-        process, self._process = self._process, None
-        process.terminate()
+        self.process.terminate()
         try:
-            return process.wait(timeout_s)
+            return self.process.wait(timeout_s)
         finally:
-            process.kill()
-            assert process.stdout is not None
-            process.stdout.close()
+            self.kill()
 
     def await_killed(self, timeout_s: float) -> None:
         """Wait until the process has killed itself."""
-        assert self._process is not None
-        assert self._process.wait(timeout_s) == -signal.SIGKILL, self.log.read_text()
+        assert self.process.wait(timeout_s) == -signal.SIGKILL, self.log.read_text()
+        self.kill()
 
     def suspend(self) -> None:
-        """Suspend the process."""
-        assert self._process is not None
-        suspend(self._process.pid)
+        """Suspend the process, as on a machine that does not run for a while."""
+        suspend(self.process.pid)
 
     def resume(self) -> None:
         """Let the suspended process run."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill the process with SIGKILL."""
+        """Kill the process with SIGKILL, if it runs."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
