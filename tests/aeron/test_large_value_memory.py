@@ -62,7 +62,6 @@ def compare_peaks(writer: subprocess.Popen[str], reader: subprocess.Popen[str], 
     for size in (warm, small, large):
         stream = next(_streams)
         peaks.append([peak_without_value(process, payload, size, stream) for process in (writer, reader)])
-    print(f"{payload}: peak without the value, KiB (writer, reader), of {sizes} bytes: {peaks}")
     for before, after in zip(peaks[1], peaks[2], strict=True):
         assert after - before < MAX_NOISE_KIB, f"{after} KiB for {large} bytes, {before} KiB for {small} bytes"
 

@@ -24,12 +24,12 @@ from tests.waiting import poll_until
 TIMEOUT_S = 60.0  # for an operation of another process on a slow machine
 
 
-def to(stream_id: int, aeron_dir: Path, *more: str) -> list[str]:
-    return ["--channel", "aeron:ipc", "--stream-id", str(stream_id), "--aeron-dir", str(aeron_dir), *more]
+def to(stream_id: int, aeron_dir: Path, *more: str, channel: str = "aeron:ipc") -> list[str]:
+    return ["--channel", channel, "--stream-id", str(stream_id), "--aeron-dir", str(aeron_dir), *more]
 
 
-def send(given: bytes, stream_id: int, aeron_dir: Path, *more: str) -> BytesResult:
-    done = pipe(given, "send", *to(stream_id, aeron_dir, "--record", "--ack", "archive", *more))
+def send(given: bytes, stream_id: int, aeron_dir: Path, *more: str, channel: str = "aeron:ipc") -> BytesResult:
+    done = pipe(given, "send", *to(stream_id, aeron_dir, "--record", "--ack", "archive", *more, channel=channel))
     assert done.code == 0, done.err
     return done
 
@@ -38,11 +38,6 @@ def receive(stream_id: int, aeron_dir: Path, *more: str) -> BytesResult:
     done = pipe(b"", "receive", *to(stream_id, aeron_dir, *more))
     assert done.code == 0, done.err
     return done
-
-
-def read_line(process: subprocess.Popen[bytes]) -> bytes:
-    assert process.stdout is not None
-    return process.stdout.readline()
 
 
 def test_received_json_has_any_bytes_and_can_be_sent_again(shared: Path) -> None:

@@ -9,19 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.conftest import BytesResult, begin, pipe, run
+from tests.cli.test_send_receive import send, to
 
 SEGMENT = 65536  # bytes, a setting of the module's node
 TIMEOUT_S = 60.0  # for an operation of another process on a slow machine
 FRAME = 1056  # bytes in the log of a message of 1,000 bytes, with header and alignment
-
-
-def to(stream_id: int, aeron_dir: Path, *more: str, channel: str = "aeron:ipc") -> list[str]:
-    return ["--channel", channel, "--stream-id", str(stream_id), "--aeron-dir", str(aeron_dir), *more]
-
-
-def send(given: bytes, stream_id: int, aeron_dir: Path, *more: str, channel: str = "aeron:ipc") -> None:
-    done = pipe(given, "send", *to(stream_id, aeron_dir, "--record", "--ack", "archive", *more, channel=channel))
-    assert done.code == 0, done.err
 
 
 def thousand(count: int) -> bytes:

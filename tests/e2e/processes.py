@@ -253,6 +253,13 @@ class Producer:
                 stderr=log,
             )
 
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+
     @property
     def ledger(self) -> Ledger:
         """The ledger that the producer has written so far."""

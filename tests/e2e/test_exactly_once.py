@@ -19,7 +19,6 @@ from typing import Final
 
 import pytest
 
-from aeron_spark import node
 from aeron_spark.wire.chunks import decode
 from tests.e2e.processes import (
     SPECULATION,
@@ -35,7 +34,7 @@ from tests.e2e.processes import (
     rows_in,
 )
 from tests.e2e.producer import row_of
-from tests.nodes import kill_node, remove_node
+from tests.nodes import kill_node
 from tests.waiting import poll_until
 
 pytestmark = [
@@ -71,31 +70,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkProgram]:
         machines.close()
 
 
-@pytest.fixture
-def query_setup(aeron_dir: Path, tmp_path: Path) -> Iterator[QuerySetup]:
-    """A node of one test, with short terms, so that a little data has many boundaries."""
-    # long timeouts, so that the tests do not fail on a machine that does not run for ten seconds
-    timeouts = {"aeron.client.liveness.timeout": "30s", "aeron.publications.unblock.timeout": "40s"}
-    node.start(aeron_dir, ipc_term_length="64k", term_length="64k", properties=timeouts)
-    yield QuerySetup(aeron_dir, tmp_path)
-    remove_node(aeron_dir)
-
-
-@contextlib.contextmanager
-def producing(query_setup: QuerySetup, rng: random.Random, number: int = 0, pause: float = 0.05) -> Iterator[Producer]:
-    """Publish in a separate process during the block."""
-    producer = Producer(
-        query_setup.aeron_dir,
-        query_setup.folder / f"ledger-{number}",
-        first=number * ID_GAP,
-        seed=rng.getrandbits(32),
-        pause=pause,
-    )
-    try:
-        yield producer
-    finally:
-        if producer.process.poll() is None:
-            producer.kill()
+def producing(query_setup: QuerySetup, rng: random.Random, number: int = 0, pause: float = 0.05) -> Producer:
+    """Publish in a separate process until the end of the ``with`` block."""
+    ledger, seed = query_setup.folder / f"ledger-{number}", rng.getrandbits(32)
+    return Producer(query_setup.aeron_dir, ledger, first=number * ID_GAP, seed=seed, pause=pause)
 
 
 def finish(query_setup: QuerySetup, spark: SparkProgram, *producers: Producer) -> None:
@@ -407,5 +385,4 @@ def test_after_minutes_of_random_kills_the_table_equals_the_archive(
             finish(query_setup, program, *producers)
         finally:
             program.close()
-    print(f"{counts}, {len(failures)} failures of the query: {sorted({one[:200] for one in failures})}")
     assert counts

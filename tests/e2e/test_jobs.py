@@ -17,10 +17,8 @@ from typing import Final
 import pyarrow as pa
 import pytest
 
-import aeron_spark
 from aeron_spark import node
 from aeron_spark.direct.writing import DirectAppender
-from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
 from aeron_spark.wire import decode, decode_batches
@@ -155,26 +153,6 @@ def results(
     submit_program(folder, Path(__file__).with_name("submitted_jobs.py"), json.dumps(commands))
     check_batches(folder)
     return Results(table, "flights")
-
-
-@pytest.mark.full("a separate Spark takes 50 CPU seconds; tests/spark/test_jobs.py runs the same jobs")
-def test_the_first_job_writes_the_published_flights_into_delta(results: Results) -> None:
-    comparison = compare(load(ROWS), read_table(results.table).cast(SCHEMA))
-    assert comparison.equal, comparison.sentence
-
-
-@pytest.mark.full("a separate Spark takes 50 CPU seconds; tests/spark/test_jobs.py runs the same jobs")
-def test_the_second_job_writes_flights_through_a_server(
-    server: ServerProgram, results: Results, aeron_dir: Path
-) -> None:
-    options = server.options(results.stream)
-    with aeron_spark.connect(
-        options["server"], identity=options["identity"], server_key=options["serverKey"], aeron_dir=str(aeron_dir),
-        ipc="never", store=MemoryPeerStore(), timeout=60.0,
-    ) as client:  # fmt: skip
-        found = pa.Table.from_batches(list(client.reader(results.stream)))
-    comparison = compare(load(ROWS), found.cast(SCHEMA))
-    assert comparison.equal, comparison.sentence
 
 
 @pytest.mark.full("a separate Spark, and its timeout of ten seconds; tests/unit/jobs tests the start of a query")

@@ -340,47 +340,26 @@ def test_the_life_of_a_server_with_two_hundred_clients(tmp_path: Path, aeron_dir
             [site.crowd(name, at * CLIENTS_EACH, CLIENTS_EACH, BUSY_EACH) for at, name in enumerate(names)]
         )
         stack.callback(clients.kill)
-        report = Report()
         clients.connect()
         see_clients(site, clients, PROCESSES * CLIENTS_EACH)
-        report.done("two hundred clients")
         narrowed = change_clients_file(site, clients, REACTION_S * slowdown())
-        report.done("changes of the clients file")
         kick_and_ban(site, clients, "desk-1-3", narrowed)
         refuse_a_second_server(site)
-        report.done("a kick, a ban, a second server")
         assert site.failures() == []
         fill_the_disk(site, clients, SmallDisk(place) if is_own_disk else RaisedReserve())
-        report.done("a full disk")
         kill_the_driver(site, clients)
-        report.done("a killed media driver")
         drain(site, site.single("desk-0").commit_row, clients.begin)
         start_again(site)
         await_more_rows(site)
         clients.pause()
         clients.round()
         site.check_rows(is_quiet=True)
-        report.done("a drain, and a start")
         kill_the_server(site, clients, 20)
         clients.round()
-        rows = site.check_rows(is_quiet=True)
-        report.done(f"twenty kills; the stream has {rows} rows")
+        site.check_rows(is_quiet=True)
         assert all("less than the reserve" in one for one in site.failures()), site.failures()
         clients.close()
         site.close_clients()
         poll_until(lambda: site.ask("connections", "list", "--json").out == "", TIMEOUT_S, "all clients to leave")
         site.request_end()
         assert site.await_end() == 0
-
-
-class Report:
-    """Prints how long each part took."""
-
-    def __init__(self) -> None:
-        self._since = time.monotonic()
-
-    def done(self, what: str) -> None:
-        """Print the time since the end of the part before."""
-        now = time.monotonic()
-        print(f"{now - self._since:.0f} s: {what}", flush=True)
-        self._since = now

@@ -163,17 +163,6 @@ def test_only_a_slow_start_of_spark_repeats_a_notebook(
     assert len(set(folders)) == len(folders) == runs
 
 
-@pytest.mark.full("a separate kernel and Spark; tests/spark/test_quickstart.py runs the same cells")
-def test_the_quickstart_charts_a_live_stream(run_name: str, tmp_path: Path) -> None:
-    outputs = run(QUICKSTART, run_name, tmp_path)
-    (picture,) = pictures(outputs)
-    assert picture.startswith(PNG)
-    assert any("JFK" in text and "delay" in text for text in tables(outputs))
-    assert all(origin in printed(outputs) for origin in ("EWR", "JFK", "LGA")), (
-        "the recorded flights were not read again"
-    )
-
-
 @pytest.mark.full("a separate kernel and Spark; tests/spark/test_quickstart.py runs another notebook")
 def test_the_secure_producer_loses_no_reading_while_its_server_is_stopped(run_name: str, tmp_path: Path) -> None:
     data, control = free_ports()

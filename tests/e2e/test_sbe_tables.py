@@ -13,7 +13,7 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,11 +21,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from aeron_spark import node
 from aeron_spark.waiting import Deadline
 from tests.e2e.message_tables import UNKNOWN
 from tests.e2e.processes import TIMEOUT_S, Producer, QuerySetup, SparkProgram
-from tests.nodes import remove_node
 from tests.sbe_versions import MESSAGES, VERSION_GAP, VERSIONS, message_of, number_of, row_of, schema_text, version_of
 from tests.waiting import poll_until
 
@@ -39,16 +37,6 @@ END_TIMEOUT_S: Final = 5 * TIMEOUT_S  # of the query that reads all that is left
 SOAK_KILLS: Final = int(os.environ.get("SBE_KILLS", "24"))
 
 Key = tuple[int, int]
-
-
-@pytest.fixture
-def query_setup(aeron_dir: Path, tmp_path: Path) -> Iterator[QuerySetup]:
-    """A node of one test."""
-    # long timeouts, so that the tests do not fail on a machine that does not run for ten seconds
-    timeouts = {"aeron.client.liveness.timeout": "30s", "aeron.publications.unblock.timeout": "40s"}
-    node.start(aeron_dir, ipc_term_length="64k", term_length="64k", properties=timeouts)
-    yield QuerySetup(aeron_dir, tmp_path)
-    remove_node(aeron_dir)
 
 
 @dataclass
@@ -137,7 +125,6 @@ def _last_batch(table: Path) -> int:
 def run_with_kills(query_setup: QuerySetup, rng: random.Random, kills: int) -> None:
     """Kill the query so many times while three producers publish, and compare all tables with the archive."""
     query = TablesQuery(query_setup)
-    used: Counter[int] = Counter()
     with contextlib.ExitStack() as stack:
         producers: list[Producer] = []
         for turn in range(kills + 1):
@@ -146,7 +133,6 @@ def run_with_kills(query_setup: QuerySetup, rng: random.Random, kills: int) -> N
                 producers.append(stack.enter_context(producing(query_setup, rng, newer)))
                 producers[-1].await_acked(1)
             query.replace_schema(version)
-            used[version] += 1
             spark = SparkProgram(query_setup.folder / "spark", conf=CHEAP_DELTA)
             stack.callback(spark.close)
             if turn < kills:
@@ -162,25 +148,12 @@ def run_with_kills(query_setup: QuerySetup, rng: random.Random, kills: int) -> N
     assert query.interrupted, "no kill was between two tables of a batch"
     # messages of each version were read with the schema before and with their own
     assert {(1, 1), (2, 1), (2, 2), (3, 2), (3, 3), (1, 3)} <= read_with, read_with
-    print(f"{kills} kills, {query.interrupted} inside a batch; {len(recorded)} messages; runs by schema {dict(used)}")
 
 
-@contextlib.contextmanager
-def producing(query_setup: QuerySetup, rng: random.Random, version: int) -> Iterator[Producer]:
-    """Publish messages of a version in a separate process during the block."""
-    producer = Producer(
-        query_setup.aeron_dir,
-        query_setup.folder / f"ledger-{version}",
-        first=(version - 1) * VERSION_GAP,
-        seed=rng.getrandbits(32),
-        pause=MEAN_PAUSE_S,
-        content="sbe",
-    )
-    try:
-        yield producer
-    finally:
-        if producer.process.poll() is None:
-            producer.kill()
+def producing(query_setup: QuerySetup, rng: random.Random, version: int) -> Producer:
+    """Publish messages of a version in a separate process until the end of the ``with`` block."""
+    ledger, first, seed = query_setup.folder / f"ledger-{version}", (version - 1) * VERSION_GAP, rng.getrandbits(32)
+    return Producer(query_setup.aeron_dir, ledger, first=first, seed=seed, pause=MEAN_PAUSE_S, content="sbe")
 
 
 def check_tables(tables: Mapping[str, list[dict[str, Any]]], recorded: Mapping[Key, int]) -> set[tuple[int, int]]:

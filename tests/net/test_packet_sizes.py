@@ -92,7 +92,6 @@ def test_a_network_that_shrinks_meanwhile_loses_no_row(programs: Programs, is_si
     assert clients.request("await_pause")["mtus"] == [8_960]
     site.limit_forwarding(1_500)
     found = clients.request("end_read")
-    print(f"{found['seconds']:.1f} s, silent: {is_silent}")
     assert (found["rows"], found["wrong"], found["error"]) == (ROWS, [], "")
     # until the next look at the MTU, Linux cuts packets into fragments, and a fast reader has ended by then
     expected = {1_408} if is_silent else {1_472}

@@ -65,7 +65,6 @@ def test_a_query_finds_its_starting_time_without_reading_the_whole_stream(
     read, size = ReadBytes(stream, monkeypatch), stream.states()[0].end
     found = read_table(server.options(stream), startingTimestamp=start.isoformat())
     assert [int(value) for value in found["value"].to_pylist()] == [mib, mib + 1]
-    print(f"{read.count} bytes of {size} were read")
     assert size > 0.9 * mib * MIB
     assert 0 < read.count < size / 100
 

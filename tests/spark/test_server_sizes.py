@@ -119,6 +119,5 @@ def test_large_rows_arrive_unchanged_with_bounded_memory(
     expected = sorted((size, hashlib.sha256(make_row(number, size)).hexdigest()) for number in range(rows))
     assert sorted((row.length, row.digest) for row in found) == expected
     growth = server_peak.bytes - before
-    print(f"{rows} rows of {mib} MiB: server +{growth / MIB:.0f} MiB, a worker {worker_peak.bytes / MIB:.0f} MiB")
     assert growth < MAX_SERVER_GROWTH
     assert size < worker_peak.bytes < 512 * MIB + 5 * size  # a worker has a row, and copies for Arrow and for Spark

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import socket
-from pathlib import Path
-
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from aeron_spark.errors import AeronSparkError, ConnectError
+from aeron_spark.errors import AeronSparkError
 from aeron_spark.node import NodeHandle
 from tests.spark.simulated_engine import make_batch, read_table, save
 
@@ -70,23 +67,6 @@ def test_spark_shows_the_text_of_an_error(spark: SparkSession, node: NodeHandle)
     rows = spark.createDataFrame([(b"x",)], "value binary")
     with pytest.raises(PySparkException, match="stream 1003 of aeron:ipc is not recorded"):
         rows.write.format("aeron").mode("append").options(**stream_options(node, ack="archive", streamId="1003")).save()
-
-
-def test_an_unreachable_archive_is_an_error_after_the_connect_timeout(node: NodeHandle) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
-        silent.bind(("127.0.0.1", 0))
-        archive = f"aeron:udp?endpoint=localhost:{silent.getsockname()[1]}"
-        with pytest.raises(ConnectError) as caught:
-            read_table(stream_options(node, archive=archive, connectTimeout="2s"))
-    assert f"no archive answered at {archive} stream 10 within 2 s" in str(caught.value)
-
-
-def test_an_aeron_directory_that_is_a_file_is_refused_and_not_changed(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("kept")
-    with pytest.raises(AeronSparkError, match=f"{file} is not a directory"):
-        read_table({"channel": "aeron:ipc", "streamId": "1001", "aeronDir": str(file)})
-    assert file.read_text() == "kept"
 
 
 def test_refused_writes_do_not_change_the_rows_that_were_written_before(node: NodeHandle) -> None:

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark.aeron import client as clients
-from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.counters import read_driver
 from aeron_spark.aeron.guard import PACKAGE, read_drops
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.waiting import wait_for
+from tests.aeron.endpoint.drivers import OPTIONS as DRIVER_OPTIONS
+from tests.aeron.endpoint.drivers import Driver as PlainDriver
 from tests.aeron.endpoint.drivers import driver_process
 
 TIMEOUT_S: Final = 60.0
 LIVENESS_TIMEOUT_S: Final = 1.0  # of silent images; Aeron's default of 10 s would make the tests long
 OPTIONS: Final = (
-    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
-    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
-    "-Xmx128m",
-    "-XX:+UseSerialGC",
-    "-XX:-UsePerfData",
-    "-Dagrona.disable.bounds.checks=true",  # as in the drivers that this package starts
-    "-Daeron.threading.mode=SHARED",
-    "-Daeron.dir.delete.on.shutdown=true",
+    *DRIVER_OPTIONS,
     "-Daeron.term.buffer.sparse.file=false",  # so that the allocated bytes are the bytes that a log may need
     f"-Daeron.image.liveness.timeout={LIVENESS_TIMEOUT_S:g}s",
     "-Daeron.publication.linger.timeout=200ms",
@@ -35,13 +28,8 @@ OPTIONS: Final = (
 )
 
 
-class Driver:
+class Driver(PlainDriver):
     """A running driver, this process's client of it, and measurements of both."""
-
-    def __init__(self, aeron_dir: Path, process: subprocess.Popen[bytes]) -> None:
-        self.aeron_dir = aeron_dir
-        self.process = process
-        self.client = AeronClient(str(aeron_dir))
 
     def drops(self, reason: str) -> int:
         """Return how many frames the guard has dropped for this reason."""
@@ -59,7 +47,7 @@ class Driver:
 
     def images(self) -> int:
         """Return the number of images for which the driver has memory."""
-        return len(list((self.aeron_dir / "images").glob("*.logbuffer")))
+        return self.logs("images")
 
     def require_alive(self) -> None:
         """Fail if the process has ended or its conductor has stopped."""

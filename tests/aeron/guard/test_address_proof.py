@@ -115,7 +115,6 @@ def test_floods_of_sources_without_a_cookie_make_no_image_and_are_answered_with_
         received = [sum(map(len, one.received(0.2 if index == 0 else 0.0))) for index, one in enumerate(senders)]
         assert any(received)
         assert all(got <= gave for got, gave in zip(received, sent, strict=True)), (received, sent)
-        print(f"amplification {max(got / gave for got, gave in zip(received, sent, strict=True)):.2f}")
         assert driver.images() == 0
         assert server.subscription.imageCount() == 0
 

@@ -42,8 +42,6 @@ def amplifications(driver: Driver, rules: GuardRules | None) -> dict[str, float]
 def test_a_guarded_endpoint_never_sends_more_bytes_than_it_received(driver: Driver) -> None:
     withheld = driver.drops("receiving: budget")
     unguarded, guarded = amplifications(driver, None), amplifications(driver, PERMISSIVE)
-    for name in INTRODUCTIONS:
-        print(f"\nbytes out for a byte in, {name}: {unguarded[name]:.2f} without a guard, {guarded[name]:.2f} with it")
     assert all(0 < factor <= 1 for factor in guarded.values()), guarded
     assert all(factor > 1 for factor in unguarded.values()), unguarded
     assert driver.drops("receiving: budget") > withheld

@@ -14,7 +14,6 @@ from aeron_spark import node
 from tests.programs import start_python
 
 PROCESSES = 20
-SHORT_RUN_S, LONG_RUN_S = 20.0, 90.0
 KILL_PROBABILITY = 0.03  # of each process in each round
 
 # Executes commands from its input, one a line: "use DELAY HOLD" or "stop DELAY HOLD", in seconds. Prints "ok" or the
@@ -79,36 +78,6 @@ def run_round(users: list[User], rng: random.Random, commands: list[str]) -> Non
                 pytest.fail(result + user.communicate(timeout=30)[0])
 
 
-def use_and_stop_at_random(own_dir: Path, rng: random.Random, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    users = [start_python(USER_PROGRAM, str(own_dir)) for _ in range(PROCESSES)]
-    uses = rounds = 0
-    try:
-        while time.monotonic() < end or rounds < 4:
-            verbs = [("stop" if rng.random() < 0.1 else "use") for _ in users]
-            commands = [f"{verb} {rng.uniform(0, 0.4):.3f} {rng.uniform(0, 0.5):.3f}" for verb in verbs]
-            run_round(users, rng, commands)
-            if rounds % 4 == 0:  # no process uses the node for longer than the time of its idle stop
-                wait_until_ended(own_dir)
-            elif rounds % 4 == 1:  # some processes hold the node and others stop it: it must not stop
-                holders = rng.randrange(1, 4)
-                run_round(users, rng, ["use 0 2"] * holders + ["stop 0.5 0"] * (PROCESSES - holders))
-            else:  # the next uses begin at about the time of the node's idle stop
-                time.sleep(rng.uniform(0.2, 0.9))
-            rounds += 1
-            uses += verbs.count("use")
-    finally:
-        for user in users:
-            user.communicate(timeout=60)
-    wait_until_ended(own_dir)
-    log = node.local_node_paths(own_dir).log.read_text().splitlines()
-    events = [line for line in log if "ready:" in line or line.endswith("] stopped")]
-    nodes = sum("ready:" in line for line in events)
-    print(f"{uses} uses in {rounds} rounds of {nodes} nodes")
-    assert nodes > 1
-    assert_nodes_do_not_overlap(events)
-
-
 def assert_nodes_do_not_overlap(events: list[str]) -> None:
     """Assert from the log of a folder's nodes that each was ready only after the previous one had stopped."""
     words = [line.split()[2].rstrip(":") for line in events]
@@ -132,14 +101,39 @@ def wait_until_ended(own_dir: Path) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.full("twenty processes for twenty seconds, and some ten nodes")
-def test_twenty_processes_share_a_node(own_dir: Path, rng: random.Random) -> None:
-    use_and_stop_at_random(own_dir, rng, SHORT_RUN_S)
-
-
-@pytest.mark.soak
-def test_twenty_processes_share_a_node_for_90_seconds(own_dir: Path, rng: random.Random) -> None:
-    use_and_stop_at_random(own_dir, rng, LONG_RUN_S)
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        pytest.param(20.0, marks=pytest.mark.full("twenty processes for twenty seconds, and some ten nodes")),
+        pytest.param(90.0, marks=pytest.mark.soak),
+    ],
+)
+def test_twenty_processes_share_a_node(own_dir: Path, rng: random.Random, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    users = [start_python(USER_PROGRAM, str(own_dir)) for _ in range(PROCESSES)]
+    rounds = 0
+    try:
+        while time.monotonic() < end or rounds < 4:
+            verbs = [("stop" if rng.random() < 0.1 else "use") for _ in users]
+            commands = [f"{verb} {rng.uniform(0, 0.4):.3f} {rng.uniform(0, 0.5):.3f}" for verb in verbs]
+            run_round(users, rng, commands)
+            if rounds % 4 == 0:  # no process uses the node for longer than the time of its idle stop
+                wait_until_ended(own_dir)
+            elif rounds % 4 == 1:  # some processes hold the node and others stop it: it must not stop
+                holders = rng.randrange(1, 4)
+                run_round(users, rng, ["use 0 2"] * holders + ["stop 0.5 0"] * (PROCESSES - holders))
+            else:  # the next uses begin at about the time of the node's idle stop
+                time.sleep(rng.uniform(0.2, 0.9))
+            rounds += 1
+    finally:
+        for user in users:
+            user.communicate(timeout=60)
+    wait_until_ended(own_dir)
+    log = node.local_node_paths(own_dir).log.read_text().splitlines()
+    events = [line for line in log if "ready:" in line or line.endswith("] stopped")]
+    nodes = sum("ready:" in line for line in events)
+    assert nodes > 1
+    assert_nodes_do_not_overlap(events)
 
 
 def test_the_check_of_the_log_detects_two_nodes_that_overlap() -> None:

@@ -75,21 +75,6 @@ def test_java_11_is_refused_as_too_old(own_dir: Path, tmp_path: Path) -> None:
     assert node.status(own_dir).state == "absent"
 
 
-def test_a_directory_with_other_files_is_refused(own_dir: Path) -> None:
-    own_dir.mkdir()
-    (own_dir / "thesis.tex").write_text("years of work")
-    with pytest.raises(SetupError, match=r"thesis\.tex"):
-        node.ensure(own_dir)
-    assert (own_dir / "thesis.tex").read_text() == "years of work"
-
-
-def test_a_file_in_place_of_the_directory_is_refused(own_dir: Path) -> None:
-    own_dir.write_text("")
-    with pytest.raises(SetupError, match="is not a directory"):
-        node.ensure(own_dir)
-    own_dir.unlink()
-
-
 def test_two_nodes_cannot_share_an_archive(own_dir: Path, aeron_dir: Path, tmp_path: Path) -> None:
     other = aeron_dir.with_name(f"{aeron_dir.name}-2")
     with node.ensure(own_dir, archive_dir=tmp_path / "archive") as handle:

@@ -75,7 +75,6 @@ def test_links_are_refused_before_their_logs_fill_the_file_system(small_world: W
     for mine, theirs in links:
         transfer(theirs, mine, LOG_BYTES)  # writes each page of a log, as a link does that is used for some time
     space = driver_space(Path(world.serving.aeron_dir))
-    print(f"{len(links)} links, {space.free / MIB:.0f} MiB free of {space.total / MIB:.0f}; {refusal}")
     assert not has_ended(driver)
     assert isinstance(refusal, RefusedError)
     assert (refusal.reason, refusal.retry) == ("key-limit", Retry.WHEN_FREED)
@@ -96,7 +95,6 @@ def test_connections_are_refused_before_their_logs_fill_the_file_system(small_wo
             clients.append(world.connected(address))
         except RefusedError as error:
             refusal = error
-    print(f"{len(clients)} clients; {refusal}")
     assert refusal is not None
     assert (refusal.reason, refusal.retry) == ("full", Retry.WHEN_FREED)
     assert server.statistics["refused-full"] == 1

@@ -287,6 +287,5 @@ def test_row_80_memory_for_unauthenticated_senders_is_bounded_and_released(world
             sender.send(sender.hello())
             assert sender.hint().startswith(RETRY)
         max_memory = max(max_memory, memory_of(world.serving) - before)
-    print(f"20 HELLOs took {max_memory / 1024:.0f} KiB of shared memory at most")
     assert max_memory < 20 * 64 * 1024
     wait_for(lambda: memory_of(world.serving) <= before, RELEASE_TIMEOUT_S, "the memory to be released")

@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from aeron_spark.direct.archive_recordings import embedded
+from aeron_spark.errors import TransportError
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams import archive_mark
 from aeron_spark.streams.stages import Stage
@@ -152,6 +153,11 @@ def ends(stream: Stream) -> list[int]:
 def reserved_bytes(streams: StreamStore) -> int:
     """Return how many bytes the stages of a store reserve."""
     return streams.staged_bytes
+
+
+def fail_as_disk_full(_: object) -> None:
+    """Replace a write of the journal, on a full disk."""
+    raise TransportError("the disk is full")
 
 
 def remove_marks(archive_dir: str) -> None:

@@ -26,6 +26,7 @@ from aeron_spark.wire.staged_items import encode_group_item
 from aeron_spark.wire.stream_requests import Transaction
 from tests.aeron.stream_store.rows import (
     ends,
+    fail_as_disk_full,
     identities,
     read_groups,
     read_log,
@@ -262,9 +263,6 @@ def test_a_commit_that_fails_before_the_journal_has_no_effect_and_can_be_repeate
     write(stream, 0, {0: [b"first"], 1: [b"first"]})
     before, identity = ends(stream), identities(stream)
     refs = stage_rows(stream, 1, [(0, 0, [b"second"] * 100), (1, 1, [b"second"])])
-
-    def fail_as_disk_full(record: object) -> None:
-        raise TransportError("the disk is full")
 
     for _ in range(3):
         with monkeypatch.context() as patched:

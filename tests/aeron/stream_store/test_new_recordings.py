@@ -17,7 +17,15 @@ from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.store_parts import StoreParts
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
-from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, read_values, stage_rows, write
+from tests.aeron.stream_store.rows import (
+    SETTINGS,
+    delete_streams,
+    ends,
+    fail_as_disk_full,
+    read_values,
+    stage_rows,
+    write,
+)
 from tests.aeron.stream_store.test_retention import TERM, Clock, clock, segment_files
 from tests.aeron.streams import TIMEOUT_S, own_node
 from tests.stream_requests import commit_request, create_request
@@ -89,9 +97,6 @@ def test_uncommitted_rows_of_a_new_recording_are_truncated(
     write(stream, 0, {0: VALUES})
     stream.purge(before_position=1 << 40)
     before = ends(stream)
-
-    def fail_as_disk_full(record: object) -> None:
-        raise TransportError("the disk is full")
 
     for transaction in (1, 2):
         with monkeypatch.context() as patched:
@@ -166,9 +171,6 @@ def test_a_recording_that_the_journal_did_not_take_is_deleted(
     def fail_the_second(payload: bytes) -> None:
         append(payload)
         monkeypatch.setattr(stream._journal._journal, "append", fail_as_disk_full)
-
-    def fail_as_disk_full(payload: bytes) -> None:
-        raise TransportError("the disk is full")
 
     monkeypatch.setattr(stream._journal._journal, "append", fail_the_second)
     with pytest.raises(TransportError, match="disk is full"):

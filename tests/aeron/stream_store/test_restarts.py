@@ -318,18 +318,3 @@ def test_other_recordings_of_the_archive_stay_unchanged(streams: StreamStore, no
         streams.delete("a")
         publishing.send([b"y"])
         assert publishing.descriptor.stop_position is None
-
-
-def test_the_error_names_a_damaged_journal_and_other_streams_are_served(streams: StreamStore, node: NodeHandle) -> None:
-    for name in ("broken", "fine"):
-        write(streams.create(create_request(name, 2)), 0, rows_of_both_partitions(0))
-    streams.close()
-    path = streams.folder / "broken" / "journal"
-    data = bytearray(path.read_bytes())
-    data[40] ^= 1
-    path.write_bytes(data)
-    with StreamStore(streams.folder, StoreParts(embedded(node), SETTINGS)) as store:
-        with pytest.raises(DataLossError, match=str(path)):
-            store.get("broken")
-        check_transactions(store.get("fine"), 0)
-        assert path.read_bytes() == data

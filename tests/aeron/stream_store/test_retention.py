@@ -24,26 +24,23 @@ from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from aeron_spark.wire.stream_requests import HeldBytes, PurgedPartition
 from tests.aeron.stream_store import rows
-from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, identities, read_values, stage_rows, write
+from tests.aeron.stream_store.rows import (
+    SETTINGS,
+    delete_streams,
+    ends,
+    fail_as_disk_full,
+    identities,
+    read_values,
+    stage_rows,
+    write,
+)
 from tests.aeron.streams import TIMEOUT_S, own_node
 from tests.stream_requests import commit_request, create_request, stage_request
+from tests.unit.streams.simulated_store import Clock
 
 NS_PER_S = 1_000_000_000
 TERM = 64 << 10
 SEGMENT = 64 << 10
-
-
-class Clock:
-    """A clock that the test sets: in seconds for leases and idle publications, in nanoseconds for commits."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def wall_ns(self) -> int:
-        return int(self.now * NS_PER_S)
 
 
 @pytest.fixture(scope="module")
@@ -407,9 +404,6 @@ def test_a_transaction_may_have_more_partitions_than_recording_slots(
     write(wide, 0, rows(0))
     write(wide, 1, {partition: [b"%d/1" % partition] for partition in (7, 8, 9)})  # their publications stay open
     before = ends(wide)
-
-    def fail_as_disk_full(record: object) -> None:
-        raise TransportError("the disk is full")
 
     with monkeypatch.context() as patched:
         patched.setattr(wide._journal, "write", fail_as_disk_full)

@@ -75,7 +75,7 @@ class DeadlyArchive(MemoryArchive):
 
 
 class Clock:
-    """The time of the test: in seconds for leases, in nanoseconds for commits."""
+    """A clock that the test sets: in seconds for leases and holds, in nanoseconds for commits."""
 
     def __init__(self, now: float = 1_000.0) -> None:
         self.now = now

@@ -8,16 +8,7 @@ import pytest
 
 from aeron_spark.errors import OptionError
 from aeron_spark.streams.store_parts import MAX_HOLD_S, DeletionHolds
-
-
-class Clock:
-    """A clock that the test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.unit.streams.simulated_store import Clock
 
 
 def test_deletions_are_held_until_the_last_hold_is_released() -> None:

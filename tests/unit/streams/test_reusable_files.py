@@ -14,13 +14,7 @@ from aeron_spark.streams.stage_files import EXPIRY_S, MAX_TOTAL_BYTES, MIN_FILE_
 from aeron_spark.streams.stages import Stage, Stages
 from aeron_spark.wire.staged_items import encode_values_item
 from tests.stream_requests import stage_request
-
-
-class Clock:
-    now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.unit.streams.simulated_store import Clock
 
 
 @pytest.fixture
