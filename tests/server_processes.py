@@ -9,13 +9,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import aeron_spark
+from aeron_spark.client.client import Client
+from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from tests.ports import free_ports
 from tests.programs import python_environ
 from tests.waiting import suspend
 
 ANY_CLIENTS = ("--handshakes-per-second", "0", "--allow-any-key")
+
+
+def connect(address: str, aeron_dir: str | Path, **options: Any) -> Client:
+    """Connect a client that has a new key to a server over UDP, unless ``options`` say otherwise."""
+    given = {"aeron_dir": str(aeron_dir), "ipc": "never", "store": MemoryPeerStore(), **options}
+    return aeron_spark.connect(address, **given)
 
 
 @contextmanager

@@ -18,12 +18,11 @@ from pathlib import Path
 import pytest
 
 import aeron_spark
-from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from tests.aeron.streams import own_node
 from tests.pages import sections
 from tests.programs import ROOT, python_environ
-from tests.server_processes import ServerProcess, started_server
+from tests.server_processes import ServerProcess, connect, started_server
 
 PAGE = "docs/python-client.md"
 HEADING = "Resume exactly once"
@@ -104,9 +103,7 @@ class Export:
             return [row for batch in client.reader(self.stream) for row in batch.to_pylist()]
 
     def _client(self) -> aeron_spark.Client:
-        return aeron_spark.connect(
-            self._server.address, aeron_dir=self._node.aeron_dir, ipc="never", store=MemoryPeerStore(), timeout=60.0
-        )
+        return connect(self._server.address, self._node.aeron_dir, timeout=60.0)
 
 
 @pytest.fixture(params=sorted(STREAMS))

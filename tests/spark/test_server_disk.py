@@ -11,14 +11,13 @@ from typing import Any, Final
 
 import pytest
 
-import aeron_spark
 from aeron_spark.aeron import boundary_walk as walking
 from aeron_spark.errors import DataLossError
-from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from tests.aeron.stream_store.rows import read_messages, write
+from tests.server_processes import connect
 from tests.spark.simulated_engine import read_table
 from tests.spark.stream_server import StreamServer
 
@@ -88,9 +87,7 @@ def test_a_bit_flipped_on_disk_is_an_error_with_recording_and_position_and_no_wr
         read_table(server.options(stream))
     _assert_names(str(failed.value), state.shape.recording_id, position)
     delivered: list[bytes] = []
-    with aeron_spark.connect(
-        server.endpoint.addresses[0], aeron_dir=node.aeron_dir, ipc="never", store=MemoryPeerStore()
-    ) as client:
+    with connect(server.endpoint.addresses[0], node.aeron_dir) as client:
         reader = client.reader(stream.definition.name)
         with pytest.raises(DataLossError) as refused:
             delivered.extend(value for batch in reader for value in batch.column("value").to_pylist())

@@ -10,14 +10,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-import aeron_spark
-from aeron_spark.keys.stores import MemoryPeerStore, ensure_identity
+from aeron_spark.keys.stores import ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.pool import POOL
 from aeron_spark.protocol.keypair import public_text
 from spark_jobs.session import begin
 from tests.aeron.streams import numbered
-from tests.server_processes import ServerProcess, started_server
+from tests.server_processes import ServerProcess, connect, started_server
 from tests.spark.queries import read_stream, wait_for_query
 from tests.spark.simulated_engine import read_numbers
 
@@ -52,8 +51,7 @@ def waiting_for(path: str, row: bytes) -> Callable[[Iterable[pa.RecordBatch]], I
 def test_a_query_goes_on_if_its_server_is_killed_in_a_task(
     spark: SparkSession, restarted: ServerProcess, node: NodeHandle, tmp_path: Path
 ) -> None:
-    store = MemoryPeerStore()
-    with aeron_spark.connect(restarted.address, aeron_dir=node.aeron_dir, ipc="never", store=store) as client:
+    with connect(restarted.address, node.aeron_dir) as client:
         client.create_stream("killed-source")
         client.create_stream("killed-target")
         with client.writer("killed-source", payload="raw") as out:

@@ -23,7 +23,6 @@ from aeron_spark.backup.manifest import DAMAGE
 from aeron_spark.backup.verifying import Checked, verify_store
 from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.errors import DataFormatError, DataLossError, SetupError
-from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.log.api import Range
 from aeron_spark.log.decoding import PlacedGroup, batches_of_group, read_range
 from aeron_spark.node import NodeHandle
@@ -43,6 +42,7 @@ from tests.aeron.stream_store.rows import SETTINGS, read_values, remove_marks, w
 from tests.cli.conftest import run_program
 from tests.hostile_arrow import HOSTILE
 from tests.ports import free_ports
+from tests.server_processes import connect
 from tests.stream_requests import create_request
 
 TERM: Final = 1 << 20
@@ -267,17 +267,11 @@ def commit_arrow(client: aeron_spark.Client, stream: str, payload: bytes) -> Non
     client._stream_session().call(CommitTransaction(stream, Transaction("hostile", "r", 7), (part,), 4, TIMEOUT_S))
 
 
-def connected(server: Server, node: NodeHandle) -> aeron_spark.Client:
-    return aeron_spark.connect(
-        server.addresses[0], aeron_dir=node.aeron_dir, ipc="never", store=MemoryPeerStore(), timeout=TIMEOUT_S
-    )
-
-
 def test_rows_of_a_restore_are_checked_although_another_server_has_marked_them(
     node: NodeHandle, tmp_path: Path, another_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     payload, why = HOSTILE["offset"]
-    with serving(node, tmp_path) as server, connected(server, node) as client:
+    with serving(node, tmp_path) as server, connect(server.addresses[0], node.aeron_dir, timeout=TIMEOUT_S) as client:
         server.streams.create(create_request("marked", 1, segment_bytes=TERM))
         with monkeypatch.context() as hostile_server:
             hostile_server.setattr(stages, "check_content", lambda *given: None)
@@ -290,7 +284,7 @@ def test_rows_of_a_restore_are_checked_although_another_server_has_marked_them(
     with (
         nodes.ensure(another_dir, **NODE_SETTINGS) as handle,
         serving(handle, tmp_path, "restored marked") as server,
-        connected(server, handle) as client,
+        connect(server.addresses[0], handle.aeron_dir, timeout=TIMEOUT_S) as client,
     ):
         (restored,) = server.streams.get("marked").states()
         with client.writer("marked") as out:

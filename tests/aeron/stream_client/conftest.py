@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-import aeron_spark
 from aeron_spark.client.client import Client
-from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.server import Server
 from aeron_spark.stream_client.session import StreamSession
+from tests import server_processes
 from tests.ports import free_ports
 
 Connect = Callable[..., Client]
@@ -36,13 +35,8 @@ def connect(server: Server, node: NodeHandle) -> Iterator[Connect]:
     opened: list[Client] = []
 
     def one(**options: Any) -> Client:
-        keywords = {
-            "aeron_dir": node.aeron_dir, "ipc": "never", "store": MemoryPeerStore(),
-            **options,
-        }  # fmt: skip
-        client = aeron_spark.connect(server.addresses[0], **keywords)
-        opened.append(client)
-        return client
+        opened.append(server_processes.connect(server.addresses[0], node.aeron_dir, **options))
+        return opened[-1]
 
     yield one
     for client in opened:

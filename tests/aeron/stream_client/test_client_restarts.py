@@ -14,12 +14,11 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 
-import aeron_spark
 from aeron_spark.client.client import Client
 from aeron_spark.errors import AeronSparkError, ConnectError, OptionError, RefusedError, UsageError, WaitTimeout
-from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import Deadline, wait_for
+from tests import server_processes
 from tests.programs import Program, python_environ
 from tests.server_processes import ServerProcess, started_server
 
@@ -63,10 +62,8 @@ def connect(server: ServerProcess, node: NodeHandle) -> Iterator[Connecting]:
     opened: list[Client] = []
 
     def one(**options: object) -> Client:
-        given = {"aeron_dir": node.aeron_dir, "ipc": "never", "store": MemoryPeerStore(), **options}
-        client = aeron_spark.connect(server.address, **given)  # type: ignore[arg-type]
-        opened.append(client)
-        return client
+        opened.append(server_processes.connect(server.address, node.aeron_dir, **options))
+        return opened[-1]
 
     yield one
     for client in opened:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import threading
 import time
 import warnings
 from datetime import datetime, timedelta, timezone
@@ -29,6 +28,7 @@ from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from aeron_spark.wire.stream_requests import HeldBytes, PurgedPartition
 from tests.aeron.stream_client.conftest import Connect
+from tests.aeron.stream_client.following import FollowingReader
 
 TIMEOUT_S = 30.0
 
@@ -297,26 +297,16 @@ def test_positions_are_refused_for_another_stream_and_for_a_recreated_one(client
 
 
 def test_a_following_reader_gets_later_commits(client: Client, name: str, connect: Connect) -> None:
-    found: list[int] = []
     other = connect()
-    reader = other.reader(name, start="latest", follow=True)
-
-    def follow() -> None:
-        for batch in reader:
-            found.extend(batch.column("n").to_pylist())
-
-    following = threading.Thread(target=follow)
-    following.start()
+    following = FollowingReader(other, name, start="latest")
     with client.writer(name) as out:
         for number in range(20):
             out.write(numbers(10 * number, 10 * number + 10))
             out.commit()
-    wait_for(lambda: len(found) == 200, TIMEOUT_S, "all rows", state=lambda: str(len(found)))
-    reader.stop()
-    following.join(TIMEOUT_S)
-    assert not following.is_alive()
+    following.await_rows(200)
+    following.stop()
     other.close()
-    assert sorted(found) == list(range(200))
+    assert sorted(following.numbers) == list(range(200))
     began = time.monotonic()
     assert read(client.reader(name, start="latest", follow=True, timeout=0.3)) == []
     assert 0.3 <= time.monotonic() - began < TIMEOUT_S
@@ -326,28 +316,18 @@ def test_a_following_reader_reads_on_in_the_new_recordings_of_its_partitions(
     client: Client, name: str, connect: Connect, server: Server
 ) -> None:
     stream = server.streams.get(name)
-    found: list[int] = []
     other = connect()
-    reader = other.reader(name, follow=True)
-
-    def follow() -> None:
-        for batch in reader:
-            found.extend(batch.column("n").to_pylist())
-
-    following = threading.Thread(target=follow)
-    following.start()
+    following = FollowingReader(other, name)
     with client.writer(name) as out:
         for round_number in range(4):
             first = 10 * round_number
             out.write(numbers(first, first + 10))
             out.commit()
-            wait_for(lambda count=first + 10: len(found) == count, TIMEOUT_S, "the rows", state=lambda: str(len(found)))
+            following.await_rows(first + 10)
             _move_to_new_recordings(stream)
-    reader.stop()
-    following.join(TIMEOUT_S)
-    assert not following.is_alive()
+    following.stop()
     other.close()
-    assert sorted(found) == list(range(40))
+    assert sorted(following.numbers) == list(range(40))
 
 
 def _move_to_new_recordings(stream: Stream) -> None:

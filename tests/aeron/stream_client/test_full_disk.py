@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import aeron_spark
 from aeron_spark.errors import TransportError
-from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.server import Server
 from aeron_spark.stream_client.writer import Writer
 from tests.aeron.streams import TIMEOUT_S
 from tests.ports import free_ports
+from tests.server_processes import connect
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user or mount a file system")
 
@@ -54,9 +53,7 @@ def test_a_commit_that_fails_on_a_full_disk_can_be_aborted(
             f"127.0.0.1:{data}:{control}", aeron_dir=node.aeron_dir, identity=str(tmp_path / "server.key"),
             streams_dir=str(small_file_system / "streams"), disk_reserve="0", allow_any_key=True,
         ) as server,
-        aeron_spark.connect(
-            server.addresses[0], aeron_dir=node.aeron_dir, ipc="never", store=MemoryPeerStore(), timeout=TIMEOUT_S
-        ) as client,
+        connect(server.addresses[0], node.aeron_dir, timeout=TIMEOUT_S) as client,
     ):  # fmt: skip
         client.create_stream("full")
         with client.writer("full", timeout=2.0) as out:

@@ -13,8 +13,6 @@ from typing import Final
 
 import pytest
 
-import aeron_spark
-from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.stream_client.staging import MAX_INLINE_BYTES
 from aeron_spark.stream_client.writer import StreamWriter
@@ -23,7 +21,7 @@ from aeron_spark.streams.journal_records import decode_record
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.waiting import wait_for
 from tests.e2e.faulty_server import JOURNAL, JOURNALLED, PARTLY_PUBLISHED, PUBLISHED, RESPONDED, STAGED, UNPUBLISHED
-from tests.server_processes import ServerProcess
+from tests.server_processes import ServerProcess, connect
 
 TIMEOUT_S: Final = 120.0  # for a restart of the server on a busy machine
 WRITERS: Final = 3
@@ -52,9 +50,7 @@ class FaultyServer:
         self._faults.mkdir()
         self._journal = Path(f"{node.archive_dir}.streams") / self.stream / journal.JOURNAL_FILE
         self.start()
-        self.client = aeron_spark.connect(
-            self.process.address, aeron_dir=node.aeron_dir, ipc="never", store=MemoryPeerStore(), timeout=TIMEOUT_S
-        )
+        self.client = connect(self.process.address, node.aeron_dir, timeout=TIMEOUT_S)
 
     def start(self) -> None:
         self.process.start("tests.e2e.faulty_server", str(self._faults))
@@ -124,7 +120,6 @@ def kill_in_commit(server: FaultyServer, point: str, size: int, *, is_committed:
         wait_for(reached, TIMEOUT_S, f"the server to reach {point}")
         commits += commit_others() if others_wait else []
         server.process.await_killed(TIMEOUT_S)
-        server.process.kill()  # closes its pipe
         assert server.last_transactions(writers) == [int(is_committed), 0, 0]
         server.start()
         commits += [] if others_wait else commit_others()

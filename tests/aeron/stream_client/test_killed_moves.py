@@ -11,15 +11,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import aeron_spark
 from aeron_spark.aeron.archive import archive_of
 from aeron_spark.client.client import Client
 from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
-from tests.server_processes import ServerProcess
+from tests.server_processes import ServerProcess, connect
 
 TIMEOUT_S = 120.0  # for a restart of the server on a busy machine
 CALLS = 800  # of functions in a purge that moves a partition
@@ -34,10 +32,6 @@ def server(node: NodeHandle, tmp_path: Path) -> Iterator[ServerProcess]:
     one.kill()
 
 
-def connect(server: ServerProcess, node: NodeHandle) -> Client:
-    return aeron_spark.connect(server.address, aeron_dir=node.aeron_dir, ipc="never", store=MemoryPeerStore())
-
-
 def write(client: Client, first: int) -> None:
     with client.writer(STREAM) as out:
         out.write(pa.record_batch({"n": list(range(first, first + 10))}))
@@ -49,7 +43,7 @@ def rows(client: Client) -> list[int]:
 
 def purge_until_killed(server: ServerProcess, node: NodeHandle) -> None:
     """Purge all rows of the stream; the server kills itself meanwhile."""
-    with connect(server, node) as client:
+    with connect(server.address, node.aeron_dir) as client:
 
         def purge() -> None:
             with suppress(AeronSparkError):  # the connection is lost
@@ -60,7 +54,6 @@ def purge_until_killed(server: ServerProcess, node: NodeHandle) -> None:
         server.await_killed(TIMEOUT_S)
     purging.join(TIMEOUT_S)
     assert not purging.is_alive()
-    server.kill()
 
 
 def recording_ids(node: NodeHandle) -> set[int]:
@@ -73,7 +66,7 @@ def check_and_write_on(server: ServerProcess, node: NodeHandle, before: list[int
 
     ``others`` are the recordings of other tests.
     """
-    with connect(server, node) as client:
+    with connect(server.address, node.aeron_dir) as client:
         (partition,) = client.stream(STREAM).partitions
         kept = rows(client)
         assert kept == ([] if partition.start == partition.end else before)
@@ -92,7 +85,7 @@ def kill_in_moves(server: ServerProcess, node: NodeHandle, calls: list[int]) -> 
     """Kill the server in one purge after another, at these calls of functions."""
     others = recording_ids(node)
     server.start(KILLED, str(calls[0]))
-    with connect(server, node) as client:
+    with connect(server.address, node.aeron_dir) as client:
         client.create_stream(STREAM)
         write(client, 0)
         found = rows(client)
@@ -100,7 +93,7 @@ def kill_in_moves(server: ServerProcess, node: NodeHandle, calls: list[int]) -> 
         purge_until_killed(server, node)
         server.start(*([KILLED, str(call)] if call else []))
         found = check_and_write_on(server, node, found, others)
-    with connect(server, node) as client:
+    with connect(server.address, node.aeron_dir) as client:
         client.purge_stream(STREAM, 1 << 40)
         assert rows(client) == []
         client.delete_stream(STREAM)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +11,9 @@ from typing import Protocol
 import pyarrow as pa
 import pytest
 
-import aeron_spark
 from aeron_spark import node as nodes
 from aeron_spark.client.client import Client
-from aeron_spark.errors import AeronSparkError, DataLossError, RefusedError
-from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.errors import DataLossError, RefusedError
 from aeron_spark.log.epochs import DIVERGED
 from aeron_spark.log.writing import Source
 from aeron_spark.node import NodeHandle
@@ -26,13 +23,13 @@ from aeron_spark.stream_client.buffered_writer import BufferedWriter
 from aeron_spark.stream_client.reader import Positions
 from aeron_spark.stream_client.staging import ServerAppender, begin, commit
 from aeron_spark.stream_client.writer import StreamWriter, Writer
-from aeron_spark.waiting import wait_for
 from aeron_spark.wire.stream_requests import Transaction
+from tests.aeron.stream_client.following import FollowingReader
 from tests.aeron.stream_store.rows import remove_marks
 from tests.aeron.streams import own_node
 from tests.cli.conftest import run_program
 from tests.ports import free_ports
-from tests.server_processes import ServerProcess
+from tests.server_processes import ServerProcess, connect
 
 TIMEOUT_S = 120.0
 SETTINGS = {"term_length": "16m", "ipc_term_length": "16m", "segment_length": "16m"}
@@ -146,9 +143,7 @@ def connected(machine: Machine, node: NodeHandle) -> Iterator[Client]:
     """Start the server; yield a client on the module's media driver, which runs while the server is stopped."""
     machine.start()
     try:
-        with aeron_spark.connect(
-            machine.address, aeron_dir=node.aeron_dir, ipc="never", store=MemoryPeerStore()
-        ) as client:
+        with connect(machine.address, node.aeron_dir) as client:
             yield client
     finally:
         machine.stop()
@@ -178,31 +173,6 @@ def numbers_of(batch: pa.RecordBatch) -> list[int]:
 
 def read(client: Client, start: str) -> list[int]:
     return [number for batch in client.reader("flights", start=start) for number in numbers_of(batch)]
-
-
-class FollowingReader:
-    """A reader in a thread, with the numbers that it read and the error that ended it."""
-
-    def __init__(self, client: Client) -> None:
-        self.reader = client.reader("flights", follow=True)
-        self.numbers: list[int] = []
-        self.error: AeronSparkError | None = None
-        self.thread = threading.Thread(target=self._follow)
-        self.thread.start()
-
-    def _follow(self) -> None:
-        try:
-            for batch in self.reader:
-                self.numbers += numbers_of(batch)
-        except AeronSparkError as error:
-            self.error = error
-
-    def await_rows(self, count: int) -> None:
-        wait_for(lambda: len(self.numbers) >= count, TIMEOUT_S, f"{count} rows", state=lambda: str(self.numbers))
-
-    def await_end(self) -> None:
-        self.thread.join(TIMEOUT_S)
-        assert not self.thread.is_alive(), f"the reader still follows, after {self.numbers}"
 
 
 @pytest.mark.parametrize("grown", [4, 20], ids=["shorter than it was", "grown past the old end"])
@@ -345,7 +315,7 @@ def restore_and_read_on(machine: Machine, client: Client, grown: int) -> None:
     late_reader = client.reader("flights")
     assert [number for batch in late_reader for number in numbers_of(batch)] == list(range(16))
     late = late_reader.positions.to_json()
-    following = FollowingReader(client)
+    following = FollowingReader(client, "flights")
     following.await_rows(16)
     machine.stop()
     machine.restore()

@@ -10,12 +10,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-import aeron_spark
-from aeron_spark.keys.stores import MemoryPeerStore, ensure_identity
+from aeron_spark.keys.stores import ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.pool import POOL
 from aeron_spark.protocol.keypair import public_text
-from tests.server_processes import ServerProcess, started_server
+from tests.server_processes import ServerProcess, connect, started_server
 from tests.spark.simulated_engine import Sink, make_numbered_batch, read_numbers
 
 ROWS = 2_000  # of a batch: too many for the request that opens a stage
@@ -45,8 +44,7 @@ def server(node: NodeHandle, tmp_path: Path) -> Iterator[ServerProcess]:
 
 def options(server: ServerProcess, node: NodeHandle, folder: Path) -> dict[str, str]:
     """Create a stream, and return the options with which Spark writes and reads it."""
-    store = MemoryPeerStore()
-    with aeron_spark.connect(server.address, aeron_dir=node.aeron_dir, ipc="never", store=store) as client:
+    with connect(server.address, node.aeron_dir) as client:
         client.create_stream("restarted")
     ensure_identity(folder / "client.key")
     return {

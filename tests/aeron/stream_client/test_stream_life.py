@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.waiting import wait_for
 from aeron_spark.wire.stream_requests import AlterStream, CreateStream, DescribeStream
 from tests.aeron.stream_client.conftest import Connect
+from tests.aeron.stream_client.following import FollowingReader
 
 TIMEOUT_S = 30.0
 
@@ -43,27 +43,18 @@ def read(reader: StreamReader) -> list[int]:
 
 def test_a_following_reader_ends_after_the_last_row_of_an_ended_stream(client: Client, name: str) -> None:
     write(client, name, 1)
-    found: list[int] = []
-    following = client.reader(name, follow=True)
-
-    def follow() -> None:
-        for batch in following:
-            found.extend(batch.column("n").to_pylist())
-
-    thread = threading.Thread(target=follow)
-    thread.start()
-    wait_for(lambda: found == [1], TIMEOUT_S, "the first row")
+    following = FollowingReader(client, name)
+    following.await_rows(1)
     write(client, name, 2, 3)
     ended = client.end_stream(name)
     assert ended.state == "ended"
     assert ended.ended is not None
-    thread.join(TIMEOUT_S)
-    assert not thread.is_alive()
-    assert found == [1, 2, 3]
+    following.await_end()
+    assert (following.numbers, following.error) == ([1, 2, 3], None)
     assert read(client.reader(name, follow=True)) == [1, 2, 3]  # ends at once
     assert client.reopen_stream(name).state == "ok"
     write(client, name, 4)
-    assert read(client.reader(name, start=following.positions)) == [4]
+    assert read(client.reader(name, start=following.reader.positions)) == [4]
 
 
 def test_writers_of_an_ended_stream_are_refused_and_continue_after_it_is_reopened(client: Client, name: str) -> None:
