@@ -72,9 +72,9 @@ class Origins:
             assert thread is not None
             self.starters[thread], self.used[thread] = threading.current_thread(), time.monotonic()
 
-        ReusedThread.start = recorded_use  # type: ignore[method-assign]
-        ThreadPoolExecutor.__init__ = recorded_init  # type: ignore[method-assign]
-        threading.Thread.start = recorded_start  # type: ignore[method-assign]
+        ReusedThread.start = recorded_use
+        ThreadPoolExecutor.__init__ = recorded_init
+        threading.Thread.start = recorded_start
 
     def is_older_or_descendant(self, thread: threading.Thread, before: Snapshot) -> bool:
         """Return whether the thread's executor, or the thread that started it, existed at ``before``."""

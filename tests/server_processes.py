@@ -71,7 +71,6 @@ class ServerProcess:
             self._process = subprocess.Popen(
                 command, env=self._environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
             )
-        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, f"the server ended: {self.log.read_text()[-4000:]}"
         assert json.loads(line)["event"] == "listening", line
@@ -103,5 +102,4 @@ class ServerProcess:
         if process is not None:
             process.kill()
             process.wait()
-            assert process.stdout is not None
             process.stdout.close()

@@ -260,7 +260,7 @@ class TransportContract:
             values = [random.Random(size).randbytes(size) for size in sizes]
             for value in values:
                 send(pair.publication, value[:16], value[16:], reading=(reading,))
-            until(lambda r=reading, t=token: len(r.of(t)) == len(sizes), reading)  # type: ignore[misc]
+            until(lambda r=reading, t=token: len(r.of(t)) == len(sizes), reading)
             assert reading.of(token) == values
         opened.close()
 

@@ -87,7 +87,6 @@ def guarded_archive(aeron_dir: Path, archive_dir: Path, secret: str) -> Iterator
     """Run an archive that requires ``secret``; yield its control endpoint."""
     control = f"localhost:{free_port()}"
     process = start_python(GUARDED, str(aeron_dir), str(archive_dir), control, secret)
-    assert process.stdout is not None
     try:
         line = process.stdout.readline()
         assert line == "ready\n", line + process.stdout.read()

@@ -86,7 +86,7 @@ def test_a_listing_uses_a_new_session_if_the_old_one_was_lost(address: ArchiveAd
         lost.java.close()
         raise TransportError("response channel from archive is not connected")
 
-    lost.recordings = lose_session  # type: ignore[method-assign, assignment]
+    lost.recordings = lose_session
     assert recordings.of_stream(1001) == []
     assert archive_of(address) is not lost
 

@@ -40,7 +40,6 @@ def in_java(
     """Return the boundary that Java finds in the archive's files."""
     session = SessionRecordings(stream.address, 10.0)
     found = session.find(state.recording_id)
-    assert found is not None
     return session.boundary(found.recording, WantedBoundary(start, limit, end, max_rows), framed=framed)
 
 

@@ -75,7 +75,6 @@ def interrupted(aeron_dir: Path, handler: str, blocking: str, number: signal.Sig
     """Send the program the signal while it blocks; return its output, its exit code and its duration after it."""
     with start_python(PROGRAM, str(aeron_dir), handler, blocking, number.name) as process:
         try:
-            assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
             begin = time.monotonic()
             process.send_signal(number)

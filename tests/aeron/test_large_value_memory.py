@@ -47,8 +47,6 @@ def _running(code: str, node: NodeHandle) -> Iterator[subprocess.Popen[str]]:
 
 def peak_without_value(process: subprocess.Popen[str], payload: str, size: int, stream: int) -> int:
     """Let the process write or read one value; return its peak memory without the value, in KiB."""
-    assert process.stdin is not None
-    assert process.stdout is not None
     print(payload, size, stream, file=process.stdin, flush=True)
     line = process.stdout.readline()
     assert line.strip().isdigit(), line + process.stdout.read()

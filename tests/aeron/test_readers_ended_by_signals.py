@@ -60,7 +60,6 @@ def test_a_reader_ended_by_a_signal_ends_at_once_and_its_driver_closes_its_clien
 ) -> None:
     command = [sys.executable, "-c", READER, node.aeron_dir, stream.channel, str(stream.id), read_path]
     with Program(command, stdout=subprocess.PIPE, cwd=tmp_path, text=True) as reader:
-        assert reader.stdout is not None
         assert reader.stdout.readline() == "2000\n"
         wait_for(lambda: clients(node, reader.pid), TIMEOUT_S, "the reader's client at the driver")
         reader.send_signal(number)

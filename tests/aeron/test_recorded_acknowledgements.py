@@ -57,7 +57,7 @@ def written(stream: Stream, **more: str) -> WriteOptions:
     return WriteOptions.parse({**stream.options, "record": "auto", **more}, streaming=False)
 
 
-def values(text: bytes) -> pa.Array:  # type: ignore[type-arg]
+def values(text: bytes) -> pa.Array:
     return pa.array([text], pa.binary())
 
 

@@ -35,7 +35,6 @@ class LoggedServer:
             reader.start()
 
     def _read_events(self) -> None:
-        assert self.process.stderr is not None
         for line in self.process.stderr:
             if line.startswith("{"):
                 self.events.append(json.loads(line))
@@ -43,7 +42,6 @@ class LoggedServer:
                 self.errors.append(line)
 
     def _read_printed(self) -> None:
-        assert self.process.stdout is not None
         for line in self.process.stdout:
             self.printed.append(json.loads(line))
 

@@ -65,11 +65,9 @@ class Writers:
 
     def await_more(self) -> None:
         """Wait until each writer has committed some more transactions."""
-        assert self._process.stdout is not None
         assert self._process.stdout.readline() == "more\n"
 
     def request_more(self) -> None:
-        assert self._process.stdin is not None
         self._process.stdin.write("more\n")
         self._process.stdin.flush()
 

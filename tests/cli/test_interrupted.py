@@ -80,7 +80,6 @@ def test_a_signal_ends_a_command_that_waits_for_a_response(
     with begin(*line.format(port=silent.port).split()) as command:
         try:
             if line.startswith("send"):
-                assert command.stdin is not None
                 command.stdin.write(b"one\n")
                 command.stdin.flush()
             silent.await_packet()

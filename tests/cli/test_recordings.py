@@ -131,7 +131,7 @@ def test_delete_requires_a_confirmation_on_a_terminal(
     prompts: list[str] = []
 
     def answer(text: str) -> Callable[[str], str]:
-        return lambda prompt: prompts.append(prompt) or text  # type: ignore[func-returns-value]
+        return lambda prompt: prompts.append(prompt) or text
 
     monkeypatch.setattr("click.termui.visible_prompt_func", answer("n"))
     assert run("delete", number)[0] == 1

@@ -93,7 +93,6 @@ def test_follow_without_a_start_skips_earlier_messages(shared: Path) -> None:
     with begin("receive", *to(1011, shared, "-f", "--option", "payload=raw", "-n", "1")) as follower:
         # Receive does not report that it is ready: messages are sent until one arrives.
         with begin("send", *to(1011, shared)) as sender:
-            assert sender.stdin is not None
             deadline = time.monotonic() + TIMEOUT_S
             while follower.poll() is None and time.monotonic() < deadline:
                 sender.stdin.write(b"new\n")
@@ -106,7 +105,6 @@ def test_follow_without_a_start_skips_earlier_messages(shared: Path) -> None:
 
 def test_sigint_ends_send_when_its_read_rows_are_recorded(shared: Path) -> None:
     with begin("send", *to(1015, shared, "--record", "--ack", "archive")) as sender:
-        assert sender.stdin is not None
         sender.stdin.write(b"one\ntwo\nhalf a li")
         sender.stdin.flush()
         deadline = time.monotonic() + TIMEOUT_S
@@ -142,7 +140,6 @@ def _homes() -> dict[str, str]:
 
 def test_the_error_for_invalid_json_has_the_line_and_the_number_of_sent_rows(shared: Path) -> None:
     with begin("send", *to(1017, shared, "--record", "--format", "json")) as sender:
-        assert sender.stdin is not None
         sender.stdin.write(b'{"id": 1}\n{"id": 2}\n')
         sender.stdin.flush()
         deadline = time.monotonic() + TIMEOUT_S
@@ -161,7 +158,6 @@ def test_the_error_after_a_kill_of_the_node_has_the_numbers_of_confirmed_and_of_
     with own_node(run_name) as killed:
         stream = to(1001, Path(killed.aeron_dir))
         with begin("send", *stream, "--record", "--ack", "archive", "--option", "offerTimeout=2s") as sender:
-            assert sender.stdin is not None
             sender.stdin.write(b"one\n")
             sender.stdin.flush()
             # before the first row the stream has no recording, which is an error of `receive`

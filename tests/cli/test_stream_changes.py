@@ -179,7 +179,6 @@ def test_followers_of_an_ended_stream_finish_and_its_writers_are_refused(
     manager.done("streams", "create", "closing")
     assert limited.piped(b"one\n", "send", "--stream", "closing").code == 0
     with limited.begin("receive", "--stream", "closing", "--follow", "--start", "earliest", "--json") as following:
-        assert following.stdout is not None
         assert json.loads(following.stdout.readline()) == {"value": "one"}
         (ended,) = manager.done("streams", "end", "closing")
         assert wait_for(lambda: following.poll() is not None, TIMEOUT_S, "the end of receive")
@@ -222,7 +221,6 @@ def test_the_lease_of_a_reader_is_listed_and_released(manager: ServerCommands, l
     assert limited.piped(b"one\n", "send", "--stream", "leased").code == 0
     assert manager.done("streams", "leases", "leased") == []
     with limited.begin("receive", "--stream", "leased", "--follow", "--start", "earliest", "--json") as following:
-        assert following.stdout is not None
         following.stdout.readline()
         (lease,) = manager.done("streams", "leases", "leased")
         assert list(lease["positions"]) == ["0"]

@@ -154,7 +154,6 @@ def test_a_purge_by_time_uses_publish_times_and_the_end_of_a_recording(shared: P
     (future,) = streams("purge", *to(1210, shared, "--before", "2200-01-01T00:00:00Z", "--yes", "--json")).lines
     assert future["new_start"] == 2 * SEGMENT
     with begin("send", *to(1211, shared, "--record", "--payload", "framed")) as sender:
-        assert sender.stdin is not None
         sender.stdin.write(thousand(150))
         sender.stdin.flush()
         wait_for_two_segments(1211, shared)
@@ -166,7 +165,6 @@ def test_a_purge_by_time_uses_publish_times_and_the_end_of_a_recording(shared: P
 
 def test_raw_messages_cannot_be_purged_by_time(shared: Path) -> None:
     with begin("send", *to(1212, shared, "--record")) as sender:
-        assert sender.stdin is not None
         sender.stdin.write(thousand(150))
         sender.stdin.flush()
         wait_for_two_segments(1212, shared)

@@ -209,7 +209,6 @@ def read(path: Path) -> pa.Table:
 
 
 def read_line(process: subprocess.Popen[bytes]) -> bytes:
-    assert process.stdout is not None
     return process.stdout.readline()
 
 

@@ -125,10 +125,10 @@ def inject(faults: Faults) -> None:
                 wait_for(lambda: self._connection.closed, TIMEOUT_S, "the connection to end")
         return response
 
-    Stream.commit = commit  # type: ignore[method-assign]
-    Recordings.publish = publish_rows  # type: ignore[method-assign]
-    Journal.append = append_record  # type: ignore[method-assign]
-    OperationService.execute = execute_and_fail  # type: ignore[method-assign]
+    Stream.commit = commit
+    Recordings.publish = publish_rows
+    Journal.append = append_record
+    OperationService.execute = execute_and_fail
 
 
 if __name__ == "__main__":

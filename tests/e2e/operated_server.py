@@ -386,19 +386,16 @@ class CrowdProcesses:
             process.kill()
             process.wait(TIMEOUT_S)
             for pipe in (process.stdin, process.stdout):
-                assert pipe is not None
                 pipe.close()
 
     def _request(self, word: str) -> None:
         for process in self._processes:
-            assert process.stdin is not None
             process.stdin.write(f"{word}\n")
             process.stdin.flush()
         self._await(word)
 
     def _await(self, word: str) -> None:
         for process in self._processes:
-            assert process.stdout is not None
             ready, _, _ = select.select([process.stdout], [], [], ROUND_TIMEOUT_S)
             assert ready, f"no reply {word!r} of a process with clients within {ROUND_TIMEOUT_S:g} s"
             line = process.stdout.readline()

@@ -62,7 +62,6 @@ class SparkProgram:
 
     def request(self, method: str, **arguments: Any) -> dict[str, Any]:
         """Send a request, and return the response."""
-        assert self.process.stdin
         self.process.stdin.write(json.dumps({"request": method, **arguments}) + "\n")
         self.process.stdin.flush()
         response = self._response()
@@ -113,7 +112,6 @@ class SparkProgram:
     def close(self) -> None:
         """End the program, and wait for its exit."""
         if self.process.poll() is None:
-            assert self.process.stdin
             self.process.stdin.close()
             try:
                 self.process.wait(TIMEOUT_S)
@@ -143,7 +141,6 @@ class SparkProgram:
                     pipe.close()
 
     def _read(self) -> None:
-        assert self.process.stdout
         for line in self.process.stdout:
             if line.startswith(RESPONSE_PREFIX):
                 self._responses.put(line.removeprefix(RESPONSE_PREFIX))
@@ -281,7 +278,6 @@ class Producer:
     def finish(self) -> Ledger:
         """Request the producer's end, and wait for it; return the ledger."""
         if self.process.poll() is None:
-            assert self.process.stdin
             self.process.stdin.close()
         assert self.process.wait(TIMEOUT_S) == 0, self.ledger_path.with_suffix(".log").read_text()
         return self.ledger
@@ -290,7 +286,6 @@ class Producer:
         """Kill the producer with SIGKILL."""
         self.process.kill()
         self.process.wait(TIMEOUT_S)
-        assert self.process.stdin
         self.process.stdin.close()
 
 

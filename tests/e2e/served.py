@@ -180,7 +180,6 @@ class StreamProducer:
 
     def finish(self) -> int:
         """Request the producer's end, and wait for it; return the number of committed rows."""
-        assert self.process.stdin is not None
         self.process.stdin.close()
         assert self.process.wait(TIMEOUT_S) == 0, self.ledger.with_suffix(".log").read_text()[-4000:]
         return self.committed()

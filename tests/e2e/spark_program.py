@@ -67,7 +67,6 @@ def mapper(
 
     def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
-        assert context is not None
         attempt = context.attemptNumber()
         mark = None if busy is None else Path(busy, str(os.getpid()))
         if mark is not None:
@@ -95,7 +94,6 @@ def holding(hold: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
     def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
         context = TaskContext.get()
-        assert context is not None
         if context.attemptNumber() == 0 and context.partitionId() == 0:
             end = time.monotonic() + HOLD_TIMEOUT_S
             while os.path.exists(hold) and time.monotonic() < end:

@@ -83,7 +83,6 @@ class Export:
             list(map(str, command)), env=self._environ, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True,
         ) as program:  # fmt: skip
-            assert program.stdout is not None
             try:
                 line = program.stdout.readline()
                 if line == "announced\n":

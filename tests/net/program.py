@@ -305,7 +305,6 @@ class Clients:
                 return {}
             case "end_pings":
                 self._stop.set()
-                assert self._pinging is not None
                 self._pinging.join()
                 return {"seconds": self._round_trips}
             case "publish_plain":

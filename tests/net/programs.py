@@ -65,7 +65,6 @@ class Program:
     def send_request(self, do: str, **arguments: Any) -> None:
         """Send a request without waiting for the response."""
         self.await_ready()
-        assert self.process.stdin
         self.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
         self.process.stdin.flush()
 
@@ -95,7 +94,6 @@ class Program:
 
     def request_end(self) -> None:
         """Close the program's input, which ends it."""
-        assert self.process.stdin
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
 
@@ -113,11 +111,9 @@ class Program:
         self.process.wait(TIMEOUT_S)
         self._reader.join(TIMEOUT_S)
         self.request_end()
-        assert self.process.stdout
         self.process.stdout.close()
 
     def _read(self) -> None:
-        assert self.process.stdout
         for line in self.process.stdout:
             if line.startswith(RESPONSE_PREFIX):
                 self._responses.put(line.removeprefix(RESPONSE_PREFIX))

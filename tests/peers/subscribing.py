@@ -31,7 +31,6 @@ def java_subscriber(
         return list(_messages_in(file.read_bytes()))
 
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()  # ends if the program ends
         assert line == "subscribed\n", errors.read_text()
         yield messages

@@ -74,7 +74,6 @@ def run_program(folder: Path, main: str, aeron_dir: Path | str, **properties: ob
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(timeout=30)
-            assert process.stdin is not None
             process.stdin.close()
 
 

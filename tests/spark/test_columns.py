@@ -123,7 +123,7 @@ def test_a_wrong_metadata_column_of_an_arrow_stream_is_refused(
 
 def test_the_schema_decides_the_payload_of_a_stream_that_is_not_recorded_yet(node: NodeHandle) -> None:
     reader = make_source(Stream(node).options, payload="auto").streamReader(make_schema(("value", IntegerType())))
-    assert reader._task.payload == "arrow"  # type: ignore[attr-defined]
+    assert reader._task.payload == "arrow"
     for schema, payload in ((RAW, "raw"), (FRAMED, "framed"), (make_schema(VALUE, POSITION), "raw")):
         reader = make_source(Stream(node).options, payload="auto").streamReader(schema)
-        assert reader._task.payload == payload  # type: ignore[attr-defined]
+        assert reader._task.payload == payload

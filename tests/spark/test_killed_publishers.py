@@ -133,7 +133,7 @@ def test_queries_skip_the_incomplete_message_of_a_killed_publisher_and_do_not_wa
     end = wait_for(lambda: killed.descriptor.stop_position, TIMEOUT_S, "the recording of the killed publisher to stop")
     assert end >= frame(len(encode_value(payload, COMPLETE_VALUE))) + 1408  # a part of the next message is recorded
     assert list(unended.run_batches()) == []
-    extended = stream.extend(PublishedRecording(stream, None, killed.recording_id))  # type: ignore[arg-type]
+    extended = stream.extend(PublishedRecording(stream, None, killed.recording_id))
     extended.send([encode_value(payload, value) for value in numbered(1, 4)])
     assert list(unended.run_batches()) == [[1, 2, 3]]
     assert read_numbers(stream.options, **options) == [0, 1, 2, 3]

@@ -122,7 +122,7 @@ def test_a_restart_of_the_node_in_a_task_of_the_sink_is_waited_out(run_name: str
     with own_node(run_name) as handle:
         options = Stream(handle).options
         sink = Sink(options, record="auto", ack="archive")
-        sink.commit(0, sink.stage(0, Killing(handle), schema=schema))  # type: ignore[arg-type]
+        sink.commit(0, sink.stage(0, Killing(handle), schema=schema))
         found = Counter(read_numbers(options))
         assert sorted(found) == list(range(200))
         assert max(found.values()) <= 2

@@ -52,7 +52,6 @@ def test_a_streaming_query_starts_a_recording_and_its_warning_names_the_command_
     assert command in str(warned[0].message)
     (waiting,) = recordings_of(stream)
     assert (waiting.id, waiting.channel, waiting.standing, waiting.active) == (None, stream.channel, True, False)
-    assert waiting.started is not None
     assert waiting.started.query == "flights, all"
     assert "@" in waiting.started.by
 

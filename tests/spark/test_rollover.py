@@ -44,7 +44,6 @@ def test_small_rows_continue_in_a_new_publication(stream: Stream, payload: str, 
     assert len(rows) == 2, f"expected one publication up to the maximum position and one after it: {rows}"
     assert min(rows.values()) > 10
     first = stream.archive.recording(min(rows))
-    assert first is not None
     assert first.start_position == (LAST_TERM * TERM) + TERM - (16 << 10)
 
 

@@ -44,7 +44,6 @@ def start_publisher(stream: Stream, first: int, last: int) -> subprocess.Popen[s
     """Start a publisher in a separate process; return after all its messages are recorded."""
     arguments = (stream.handle.aeron_dir, str(stream.id), str(first), str(last))
     process = start_python(PUBLISHER, *arguments)
-    assert process.stdout is not None
     output = process.stdout.readline()
     assert output == "recorded\n", output + process.stdout.read()
     return process

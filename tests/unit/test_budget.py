@@ -349,7 +349,6 @@ def check_rows_of_shared_set_up(text: str) -> None:
     assert re.search(r"^ +0\.[5-9]  set-up of costly", text, re.MULTILINE)
     assert re.search(r"^ +0\.[5-9]  tear-down of costly", text, re.MULTILINE)
     total = re.search(r"^ +([0-9.]+)  in all", text, re.MULTILINE)
-    assert total is not None
     assert float(total[1]) > 0.6
 
 

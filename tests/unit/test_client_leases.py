@@ -82,7 +82,7 @@ def test_a_new_lease_before_the_close_keeps_the_client(clock: SimpleNamespace) -
 
 def test_a_client_without_a_driver_is_replaced_and_its_leases_do_not_keep_the_new_one(clock: SimpleNamespace) -> None:
     old = clients.lease_client("a")
-    old.client.driver_is_gone = True  # type: ignore[attr-defined]
+    old.client.driver_is_gone = True
     new = clients.lease_client("a")
     assert new.client is not old.client
     new.close()

@@ -13,7 +13,6 @@ GUARD = Path(__file__).resolve().parents[2] / "jars" / "src" / "main" / "java" /
 
 def java_type(name: str) -> int:
     found = re.search(r"COUNTER_TYPE_ID = (\d+);", (GUARD / f"{name}.java").read_text())
-    assert found is not None
     return int(found[1])
 
 

@@ -84,9 +84,9 @@ def test_a_boundary_is_the_end_of_the_last_message_within_the_limits(
     folder = tmp_path_factory.mktemp("log")
     log, begins, ends = log_of([bytes(size) for size in sizes])
     write(folder, log)
-    first = random.randrange(len(begins))  # type: ignore[attr-defined]
+    first = random.randrange(len(begins))
     start = begins[first]
-    limit = random.randrange(start, len(log) + 1)  # type: ignore[attr-defined]
+    limit = random.randrange(start, len(log) + 1)
     position, counted = boundary(folder, start, limit, len(log), rows, framed=False)
     count = 0
     while first + count < len(ends) and ends[first + count] <= limit and (rows is None or count < rows):

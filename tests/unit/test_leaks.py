@@ -72,7 +72,6 @@ def test_a_process_whose_parent_has_ended_is_a_leak(run_name: str) -> None:
     before = take_snapshot()
     code = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {SLEEP!r}], stdout=-3).pid)"
     with started(code) as parent:
-        assert parent.stdout is not None
         orphan = psutil.Process(int(parent.stdout.read()))
     (found,) = wait_for_leaks(before, run_name)
     assert found.startswith(f"process {orphan.pid}: ")
@@ -88,8 +87,6 @@ def test_a_child_of_a_wider_fixtures_process_is_allowed_until_the_end_of_the_run
     )
     before = take_snapshot()
     with fixture:
-        assert fixture.stdin is not None
-        assert fixture.stdout is not None
         fixture.stdin.write(b"\n")
         fixture.stdin.flush()
         child = psutil.Process(int(fixture.stdout.readline()))
@@ -131,7 +128,6 @@ def test_a_directory_belongs_to_the_run_whose_process_uses_it(
     file.write_bytes(bytes(4096))
     use = f"import mmap; f = open({str(file)!r}, 'r+b'); m = mmap.mmap(f.fileno(), 0); print(flush=True); {SLEEP}"
     with started(use, **{RUN_VARIABLE: run_name if user == "ours" else user}) as process:
-        assert process.stdout is not None
         process.stdout.readline()
         found = leaks_since(before, run_name, timeout_s=0)
         process.kill()
@@ -146,7 +142,6 @@ def test_a_lock_file_belongs_to_the_run_whose_process_has_opened_it(run_name: st
     hold = f"f = open({str(lock)!r}, 'w'); print(flush=True); {SLEEP}"
     try:
         with started(hold, **{RUN_VARIABLE: run_name if user == "ours" else user}) as process:
-            assert process.stdout is not None
             process.stdout.readline()
             found = leaks_since(before, run_name, timeout_s=0)
             process.kill()

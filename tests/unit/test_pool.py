@@ -210,7 +210,7 @@ def test_the_shared_clients_are_closed_after_the_client_that_lost_its_link() -> 
     world = World(close_shared=lambda: closed.append(world.open))
     use(world, route_to())
     close = world.clients[0].close
-    world.clients[0].close = lambda: (world.after(0), close())  # type: ignore[method-assign, func-returns-value]
+    world.clients[0].close = lambda: (world.after(0), close())
     world.clients[0].lose_link()
     assert closed == []
     assert world.after(0) is None
@@ -264,7 +264,7 @@ def test_a_use_that_connects_after_a_loss_waits_as_long_as_a_call_for_the_restar
         timeouts.append(timeout)
         return made(address, **options)
 
-    world.pool.connect = connect  # type: ignore[assignment]
+    world.pool.connect = connect
     use(world, route_to())
     world.clients[0].lose_link()
     use(world, route_to())
@@ -341,7 +341,7 @@ def test_a_short_use_waits_for_another_threads_connect_only_until_its_timeout(us
         assert resume.wait(30)
         return made(address, **options)
 
-    world.pool.connect = connect  # type: ignore[assignment]
+    world.pool.connect = connect
     session = world.pool.sessions(route_to())["host:1"]
     with ThreadPoolExecutor(2) as threads:
         long = threads.submit(call, session)
@@ -369,7 +369,7 @@ def test_a_short_call_tries_a_full_server_only_until_its_timeout(monkeypatch: py
     def sleep(seconds: float) -> None:
         world.now += seconds
 
-    world.pool.connect = connect  # type: ignore[assignment]
+    world.pool.connect = connect
     monkeypatch.setattr("aeron_spark.pool.time.sleep", sleep)
     with pytest.raises(WaitTimeout, match="the server host:1 refused connections for 2 s: Server is full") as caught:
         call(world.pool.sessions(route_to())["host:1"], 2.0)
@@ -420,7 +420,7 @@ def test_an_error_at_closing_an_entry_does_not_keep_others_open(
         with session.bulk_link():
             pass
     broken, without_links, _ = world.clients
-    broken.close = failing  # type: ignore[method-assign]
+    broken.close = failing
     without_links.links[0].close = failing
     assert world.after(IDLE_TIMEOUT_S) is None
     assert [client.closed for client in world.clients] == [False, True, True]

@@ -89,7 +89,7 @@ def test_closing_and_dropping_objects_in_a_child_does_nothing(world: World) -> N
         with client:
             pass
         client.close()
-        client = None  # type: ignore[assignment]
+        client = None
         return gc.collect() >= 0
 
     assert in_child(leave, lambda: repr(client)) == ["returned True", "returned None"]
@@ -120,7 +120,7 @@ def test_readers_and_writers_are_refused_in_a_child(tmp_path: Path, monkeypatch:
         rows = iter(reader)
         check_refused(in_child(lambda: list(reader), lambda: reader.positions), StreamReader)
         check_refused(in_child(lambda: next(rows)), type(rows))
-        assert in_child(lambda: [one.close() for one in (out, buffered, rows)], lambda: reader.stop()) == [  # type: ignore[attr-defined]
+        assert in_child(lambda: [one.close() for one in (out, buffered, rows)], lambda: reader.stop()) == [
             "returned [None, None, None]", "returned None",
         ]  # fmt: skip
         assert out.commit() == 0
@@ -128,7 +128,7 @@ def test_readers_and_writers_are_refused_in_a_child(tmp_path: Path, monkeypatch:
         assert buffered.commit() == 0
         assert buffered.unsent == 1
         buffered.close()
-        rows.close()  # type: ignore[attr-defined]
+        rows.close()
         out.close()
 
 

@@ -27,7 +27,7 @@ FILES = {
             # one comment
             # of two lines
             def many(self, a, b, c, d, e, f, *, g, h):
-                return self._two.few(a)  # type: ignore[no-any-return]
+                return self._two.few(a)
         '''
     ),
     "connector/aeron_spark/protocol/client_events.py": "@dataclass(frozen=True)\nclass First:\n    number: int\n",

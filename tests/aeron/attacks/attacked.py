@@ -216,12 +216,10 @@ class AttackedServer:
         report.update(json.loads(self._answer()))
 
     def _tell(self, line: str) -> None:
-        assert self._attacker.stdin is not None
         self._attacker.stdin.write(f"{line}\n")
         self._attacker.stdin.flush()
 
     def _answer(self) -> str:
-        assert self._attacker.stdout is not None
         line = self._attacker.stdout.readline().strip()
         assert line, "the attacker's process ended"
         return line

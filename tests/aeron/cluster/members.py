@@ -225,7 +225,6 @@ class Client:
 
 
 def _await_ready(process: Program) -> None:
-    assert process.stdout is not None
     line = process.stdout.readline()
     assert line == "ready\n", line + process.stdout.read()
 

@@ -122,7 +122,7 @@ def test_entries_that_the_cluster_takes_back_are_never_read(
             client.send(numbered(40, 50))
         for one in cluster.members:
             wait_for(
-                lambda one=one: in_order(read_log(one.aeron_dir)) == numbered(0, 50), TIMEOUT_S,  # type: ignore[misc]
+                lambda one=one: in_order(read_log(one.aeron_dir)) == numbered(0, 50), TIMEOUT_S,
                 f"member {one.number} to have all",
             )  # fmt: skip
             assert numbered(1000, 1001)[0] not in read_log(one.aeron_dir, clusterUncommitted="true")

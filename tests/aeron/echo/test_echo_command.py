@@ -48,8 +48,6 @@ def run_as_process(*arguments: str) -> tuple[int, str, str]:
 
 def next_event(process: subprocess.Popen[str]) -> Any:
     """Return the next JSON line of a command. If the command has ended, fail with its standard error."""
-    assert process.stdout is not None
-    assert process.stderr is not None
     text = process.stdout.readline()
     return json.loads(text) if text else pytest.fail(process.stderr.read())
 

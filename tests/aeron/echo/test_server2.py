@@ -99,7 +99,6 @@ def test_row_86_the_response_has_the_grammar_of_the_reference(
         for key in (0xDEADBEEF, 0, 0xFFFFFFFF):
             manual = running.manual_client()
             found = re.fullmatch(rb"CONNECT ([0-9]+) ([0-9]+) ([0-9A-F]{1,8})", manual.request(f"HELLO {key:X}"))
-            assert found is not None
             assert 1 <= int(found[3], 16) ^ key <= 2147483646
             assert int(found[1]) != int(found[2])
             assert {int(found[1]), int(found[2])} <= set(range(listen.port + 10, listen.port + 26))

@@ -66,13 +66,13 @@ def test_row_02_two_server_ports_and_one_receive_port_carry_twenty_connections(
         dialing = world.client_transport()
         dialing.open_path()
         seen = len(first.server.available(first.handshake))
-        until(lambda n=seen: len(first.server.available(first.handshake)) > n, first.server)  # type: ignore[misc]
+        until(lambda n=seen: len(first.server.available(first.handshake)) > n, first.server)
         ids = some_ids()
         image = first.server.available(first.handshake)[-1].image
         mine = first.server_transport.open_link(image, ids, SETTINGS)
-        until(lambda p=mine: first.server_transport.inbox.ready(p.token) and p.publication.ready, first.server)  # type: ignore[misc]
+        until(lambda p=mine: first.server_transport.inbox.ready(p.token) and p.publication.ready, first.server)
         theirs = dialing.open_link(ids, SETTINGS)
-        until(lambda p=mine, q=theirs: p.publication.connected and q.publication.connected, first.server)  # type: ignore[misc]
+        until(lambda p=mine, q=theirs: p.publication.connected and q.publication.connected, first.server)
         dialings.append(dialing)
         pairs.append((mine, theirs))
     ports = {port for _, port in sockets(world.server.process.pid).keys() - before_server.keys()}
@@ -96,11 +96,11 @@ def test_row_19_one_listener_on_all_addresses_serves_both_families(serving: Driv
         dialing = AeronClientTransport(dialling.client, ServerAddress("udp", host, data, control))
         client = Reading(dialing.inbox)
         open_path = dialing.open_path()
-        until(lambda n=number: len(server.available(token)) == n, server, client)  # type: ignore[misc]
+        until(lambda n=number: len(server.available(token)) == n, server, client)
         image = server.available(token)[-1]
         assert image.source == open_path.publication.local_address
         send(listening.respond(image.image), b"hello", reading=(server, client))
-        until(lambda c=client: c.messages, client)  # type: ignore[misc]
+        until(lambda c=client: c.messages, client)
         dialing.close()
     listening.close()
 
@@ -224,16 +224,16 @@ def test_rejections_and_responses_do_not_wait_for_a_status_message(world: AeronW
         client = Reading(dialing.inbox)
         pair = dialing.open_path()
         seen = len(server.available(token))
-        until(lambda n=seen: len(server.available(token)) > n, server, client)  # type: ignore[misc]
+        until(lambda n=seen: len(server.available(token)) > n, server, client)
         begin = time.monotonic()
         listening.inbox.reject(server.available(token)[-1].image, "again")
-        until(lambda c=client: any(isinstance(one, PublicationRejected) for one in c.events), server, client)  # type: ignore[misc]
+        until(lambda c=client: any(isinstance(one, PublicationRejected) for one in c.events), server, client)
         rejected.append(time.monotonic() - begin)
         dialing.reopen_path(pair)
-        until(lambda n=seen: len(server.available(token)) > n + 1, server, client)  # type: ignore[misc]
+        until(lambda n=seen: len(server.available(token)) > n + 1, server, client)
         begin = time.monotonic()
         send(listening.respond(server.available(token)[-1].image), b"answer", reading=(server, client))
-        until(lambda c=client: c.messages, server, client)  # type: ignore[misc]
+        until(lambda c=client: c.messages, server, client)
         answered.append(time.monotonic() - begin)
         dialing.close()
     # Aeron's own endpoints wait for a timer each time: never less than 200 ms for the first and 300 ms for the second.

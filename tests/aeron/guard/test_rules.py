@@ -21,7 +21,7 @@ def test_rules_become_channel_parameters_without_those_that_are_not_set() -> Non
 @pytest.mark.parametrize("wrong", [{"sessions": 0}, {"rate": 2**31}, {"allow": ("host/8",)}, {"deny": ("10.0.0.1/8",)}])
 def test_an_invalid_rule_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(OptionError):
-        GuardRules(**wrong)  # type: ignore[arg-type]
+        GuardRules(**wrong)
 
 
 def test_an_owners_key_has_the_documented_layout() -> None:

@@ -52,7 +52,6 @@ User = subprocess.Popen[str]
 
 
 def send(user: User, command: str) -> None:
-    assert user.stdin
     user.stdin.write(f"{command}\n")
     user.stdin.flush()
 
@@ -67,11 +66,10 @@ def run_round(users: list[User], rng: random.Random, commands: list[str]) -> Non
     for number in killed:
         users[number].kill()
     for number, user in enumerate(users):
-        assert user.stdout
         result = user.stdout.readline()
         if number in killed:
             user.communicate(timeout=30)
-            users[number] = start_python(USER_PROGRAM, user.args[-1])  # type: ignore[index]
+            users[number] = start_python(USER_PROGRAM, user.args[-1])
         else:
             if result != "ok\n":
                 user.kill()

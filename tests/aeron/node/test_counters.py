@@ -29,7 +29,6 @@ def test_the_package_reads_process_and_counters_of_a_driver_from_its_files(node_
     assert (found.pid, found.cnc_version, found.client_liveness_timeout) == (node_of_256k.pid, "0.2.0", 10.0)
     assert found.alive
     driver = state_files.driver_liveness(Path(aeron_dir))
-    assert driver is not None
     assert (driver.pid, driver.started) == (found.pid, found.started)
     labels = [counter.label for counter in counters.read_counters(aeron_dir)]
     assert "Bytes sent" in labels[0]

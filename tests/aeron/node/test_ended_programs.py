@@ -54,7 +54,7 @@ def await_look(aeron_dir: Path) -> None:
     for _ in range(2):  # the first state may be of a look that began before
         before = read_state(node.local_node_paths(aeron_dir).state)
         wait_for(
-            lambda before=before: read_state(node.local_node_paths(aeron_dir).state) != before,  # type: ignore[misc]
+            lambda before=before: read_state(node.local_node_paths(aeron_dir).state) != before,
             TIMEOUT_S, "the node to look at its clients",
         )  # fmt: skip
 
@@ -72,7 +72,6 @@ def write_tomorrow(aeron_dir: Path, counter: int | None = None) -> None:
 
 def test_the_node_closes_the_aeron_client_of_a_killed_program(own_dir: Path) -> None:
     with node.ensure(own_dir), start_python(SUBSCRIBER, str(own_dir)) as program:
-        assert program.stdout is not None
         assert program.stdout.readline() == "subscribed\n"
         [named] = wait_for(
             lambda: heartbeats(own_dir, program.pid) or None, TIMEOUT_S, "the program's client to name itself"

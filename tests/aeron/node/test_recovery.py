@@ -67,7 +67,6 @@ JAVA_COMMAND = (
 def start_recording(aeron_dir: Path, length: int) -> tuple[subprocess.Popen[str], int, int]:
     """Start a program that records. Return it, the id of its recording, and a recorded position."""
     program = start_python(RECORDER, str(aeron_dir), str(length), str((SEGMENT_MIB - 4) * MIB))
-    assert program.stdout
     words = program.stdout.readline().split()
     assert words[:1] == ["recording"], words + program.stdout.readlines()
     position = 0
@@ -164,7 +163,6 @@ def record_and_kill_node(own_dir: Path, length: int) -> tuple[Path, int]:
     with node.ensure(own_dir, segment_length=f"{SEGMENT_MIB}m") as handle:
         archive_dir = Path(handle.archive_dir)
         program, recording, position = start_recording(own_dir, length)
-        assert program.stdout
         while position < 2 * MIB:
             position = int(program.stdout.readline())
         kill_node(own_dir)
@@ -246,7 +244,6 @@ def test_a_starting_node_is_used_although_the_process_that_started_it_was_killed
     with node.ensure(own_dir) as handle:
         assert handle.pid == owner_pid(node.local_node_paths(own_dir).alive_lock)
         found = driver_liveness(own_dir)
-        assert found is not None
         assert found.pid == handle.pid
     starter.communicate(timeout=30)
     assert state == "starting"

@@ -84,7 +84,7 @@ def columns_of(text: str) -> MessageColumns:
 
 def with_added(columns: MessageColumns) -> dict[str, Any]:
     """Return the row with all that its schema adds, at the root and in the entries of its group."""
-    return {**ROW, **ADDED, "g": [{**entry, **ADDED} for entry in ROW["g"]]}  # type: ignore[dict-item]
+    return {**ROW, **ADDED, "g": [{**entry, **ADDED} for entry in ROW["g"]]}
 
 
 def written(text: str) -> bytes:

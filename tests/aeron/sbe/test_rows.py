@@ -15,7 +15,7 @@ from tests.sbe_orders import SCHEMA, encode_heartbeat, encode_order
 
 
 def order_table(**settings: object) -> DecodeTable:
-    columns = MessageColumns(load_schema(SCHEMA), SbeSettings(messages=("Order",), **settings))  # type: ignore[arg-type]
+    columns = MessageColumns(load_schema(SCHEMA), SbeSettings(messages=("Order",), **settings))
     return columns.table(pa.schema([("id", pa.int64())]))
 
 

@@ -190,7 +190,7 @@ def test_row_50_a_close_notifies_each_end_once_and_at_once(world: World, closes:
     closing = client.connection if closes == "the client" else connection
     closing.close()
     for end in recorded:
-        wait_for(lambda end=end: end.count("disconnect") == 1, TIMEOUT_S, "the end")  # type: ignore[misc]
+        wait_for(lambda end=end: end.count("disconnect") == 1, TIMEOUT_S, "the end")
     await_nothing_in_use(server)
     client.close()
     server.close()
@@ -211,7 +211,7 @@ def test_row_55_a_resumed_session_keeps_its_objects_and_data(world: World) -> No
     client.reconnect(TIMEOUT_S)
     assert echoes(client, "again")
     for recorded in (server_events, client_events):
-        wait_for(lambda recorded=recorded: recorded.count("resume") == 1, TIMEOUT_S, "the resume")  # type: ignore[misc]
+        wait_for(lambda recorded=recorded: recorded.count("resume") == 1, TIMEOUT_S, "the resume")
         assert (recorded.count("init"), recorded.count("connect")) == (1, 1)
     assert server.connections == (connection,)
     assert connection.data == {"state": number}

@@ -119,7 +119,6 @@ def test_a_driver_without_the_guard_is_reported_and_one_with_the_guard_is_not(
     own_dir: Path, foreign: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = guard_found(own_dir)
-    assert before is not None
     assert before.verdict == "warning"  # a guard shows itself only after it has guarded a channel
     errors: list[BaseException] = []
     with caplog.at_level(logging.WARNING, "aeron_spark"):
@@ -168,7 +167,6 @@ def test_the_driver_of_a_node_has_the_guard_unless_its_properties_replace_it(own
     server.on_error(lambda connection, error: errors.append(error))
     with server:
         found = guard_found(own_dir)
-    assert found is not None
     assert (found.verdict, errors) == ("ok", [])
     node.stop(own_dir, force=True, timeout=20)
     lossy = "aeron.ReceiveChannelEndpoint.supplier"
@@ -178,6 +176,5 @@ def test_the_driver_of_a_node_has_the_guard_unless_its_properties_replace_it(own
     }
     with node.ensure(own_dir, archive=False, properties=chosen):
         found = guard_found(own_dir)
-    assert found is not None
     assert found.verdict == "warning"
     assert lossy in found.what

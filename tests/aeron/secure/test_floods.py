@@ -180,8 +180,6 @@ def attackers(port: int, *, setups: int, half_open: int, addresses: int) -> Iter
         env=python_environ(),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert process.stdin is not None
-    assert process.stdout is not None
     try:
         assert process.stdout.readline() == "flooding\n"
         yield process
@@ -216,8 +214,6 @@ def test_new_clients_connect_during_a_flood_of_setups_and_half_open_handshakes(w
             client.connect(TIMEOUT_S)
             seconds.append(time.monotonic() - begun)
             client.close()
-        assert flood.stdin is not None
-        assert flood.stdout is not None
         flood.stdin.close()
         _, sent, received = flood.stdout.readline().split()
     assert int(received) < int(sent)
@@ -287,7 +283,7 @@ def counted_polls(end: MessageServer | Client) -> Callable[[], int]:
         polls[0] += 1
         return poll(timeout)
 
-    loop._poll = counting  # type: ignore[method-assign]
+    loop._poll = counting
     return lambda: polls[0]
 
 

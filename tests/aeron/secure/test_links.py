@@ -59,7 +59,7 @@ class SlowClientTransport(AeronClientTransport):
     def open_link(self, ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:
         pair = super().open_link(ids, channel_settings)
         self.made.append(SlowPublication(pair.publication, refusals=3))
-        return ChannelPair(pair.token, self.made[-1])  # type: ignore[arg-type]
+        return ChannelPair(pair.token, self.made[-1])
 
 
 def test_a_first_frame_without_room_is_offered_again(world: World) -> None:
@@ -168,7 +168,7 @@ def test_a_listener_that_does_not_return_delays_no_other_client(world: World) ->
 
 def _is_refused(client: object, message: bytes) -> bool:
     try:
-        client.send(message, timeout=0.05)  # type: ignore[attr-defined]
+        client.send(message, timeout=0.05)
     except Exception as error:
         return type(error).__name__ == "WaitTimeout"
     return False
@@ -192,7 +192,7 @@ def _one_after_another(world: World, count: int) -> tuple[list[float], object]:
         client.connect(TIMEOUT_S)
         times.append(time.monotonic() - started)
         client.close()
-    return times, server  # type: ignore[return-value]
+    return times, server
 
 
 def _print(times: Sequence[float]) -> None:

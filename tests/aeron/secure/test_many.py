@@ -55,19 +55,16 @@ def clients(run_name: str, address: ServerAddress, count: int) -> Iterator[subpr
         process.kill()
         process.wait()
         for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
             pipe.close()
         remove_node(aeron_dir)
 
 
 def send_command(process: subprocess.Popen[str], word: str) -> None:
-    assert process.stdin is not None
     process.stdin.write(f"{word}\n")
     process.stdin.flush()
 
 
 def read_reply(process: subprocess.Popen[str], word: str) -> list[str]:
-    assert process.stdout is not None
     ready, _, _ = select.select([process.stdout], [], [], REPLY_TIMEOUT_S)
     assert ready, f"no reply {word!r} within {REPLY_TIMEOUT_S:g} s"
     line = process.stdout.readline()

@@ -156,7 +156,7 @@ def test_row_63_a_transfer_that_differs_from_its_announcement_is_refused_and_not
             refused = one.refusal()
             assert (refused.transfer_id, refused.by_receiver) == (TRANSFER_ID, True)
             assert why in refused.text
-            wait_for(lambda count=count: len(receiver.recorded.errors) == count, TIMEOUT_S, "the error")  # type: ignore[misc]
+            wait_for(lambda count=count: len(receiver.recorded.errors) == count, TIMEOUT_S, "the error")
             assert isinstance(receiver.recorded.errors[-1], DataFormatError)
             assert receiver.server.statistics["streams"] == 0
             assert not receiver.spilled

@@ -38,7 +38,7 @@ def kill_in_purge(call: int) -> None:
         print(f"killed after {call - remaining} calls", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    StreamSpace.purge = purge_until_killed  # type: ignore[assignment, method-assign]
+    StreamSpace.purge = purge_until_killed
 
 
 if __name__ == "__main__":

@@ -290,12 +290,12 @@ def test_a_call_wakes_the_event_loop_at_most_once(client: Open) -> None:
                 wake_ups.append(callback)
                 return wake(callback, *arguments, **named)
 
-            wake, loop.call_soon_threadsafe = loop.call_soon_threadsafe, count  # type: ignore[method-assign]
+            wake, loop.call_soon_threadsafe = loop.call_soon_threadsafe, count
             try:
                 for number in range(CALLS):
                     assert await remote.back(number) == number
             finally:
-                loop.call_soon_threadsafe = wake  # type: ignore[method-assign]
+                loop.call_soon_threadsafe = wake
             assert 0 < len(wake_ups) <= CALLS  # fewer, if a result comes before the task waits for it
 
     run(main())

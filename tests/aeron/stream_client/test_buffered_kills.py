@@ -99,7 +99,6 @@ def test_a_producer_killed_between_its_commits_and_the_servers_has_each_transact
         [sys.executable, "-W", "error", "-c", PRODUCER, *arguments],
         env=python_environ(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
-        assert process.stdout is not None
         try:
             assert process.stdout.readline() == f"{TRANSACTIONS}\n"
             assert blocked_commit.begun.wait(TIMEOUT_S)

@@ -253,7 +253,6 @@ def test_a_buffered_producer_and_the_server_are_killed_and_restarted(
             [sys.executable, "-W", "error", "-c", PRODUCER, *arguments], env=python_environ(), stdout=subprocess.PIPE,
             text=True,
         ) as process:  # fmt: skip
-            assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
             if run == 2:
                 server.start()

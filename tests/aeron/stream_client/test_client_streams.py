@@ -160,7 +160,7 @@ def test_bytes_are_values(client: Client, name: str, payload: str) -> None:
     with client.writer(name, payload=payload, partition=0) as out:
         out.write(b"first")
         out.write(values)
-        out.write((bytearray(b"a"), memoryview(b"b")))  # type: ignore[arg-type]  # accepted like bytes
+        out.write((bytearray(b"a"), memoryview(b"b")))  # accepted like bytes
     reader = client.reader(name)
     found = pa.Table.from_batches(list(reader), reader.schema)
     assert found.column("value").to_pylist() == [b"first", *values, b"a", b"b"]
@@ -185,7 +185,7 @@ def test_values_of_any_size_are_written_and_other_data_is_refused(client: Client
     with client.writer(name, partition=0) as out:
         for one in wrong:
             with pytest.raises(DataFormatError):
-                out.write(one)  # type: ignore[arg-type]
+                out.write(one)
         out.write(b"other rows")
     last = list(client.reader(name))
     assert last[-1].column("value").to_pylist()[-1] == b"other rows"
@@ -249,7 +249,7 @@ def test_a_reader_starts_and_ends_at_the_given_positions(client: Client, name: s
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoEpochWarning)  # positions without epochs get it first
             with pytest.raises(error):
-                client.reader(name, start=wrong)  # type: ignore[arg-type]
+                client.reader(name, start=wrong)
     with pytest.raises(OptionError, match="no partition 9"):
         client.reader(name, partitions=[9])
 
@@ -374,7 +374,7 @@ def test_a_purge_reports_what_is_freed_now_and_later(client: Client, name: str) 
 def test_ambiguous_retentions_are_refused(client: Client) -> None:
     for wrong in ("64m", "100", "10x", "1g,2g", "-7d", 0, timedelta(0)):
         with pytest.raises(OptionError, match="retention"):
-            client.create_stream("never", retention=wrong)  # type: ignore[arg-type]
+            client.create_stream("never", retention=wrong)
     assert "never" not in [one.name for one in client.streams()]
 
 

@@ -118,13 +118,11 @@ class IdleWorker:
 
     def use(self) -> None:
         """Use the connection, and wait until it is idle."""
-        assert self._process.stdin is not None
         self._process.stdin.write("use\n")
         self._process.stdin.flush()
         self.expect("idle")
 
     def expect(self, line: str) -> None:
-        assert self._process.stdout is not None
         assert self._process.stdout.readline() == f"{line}\n"
 
     def close(self) -> None:

@@ -87,7 +87,6 @@ def test_of_100_writers_ten_hang_and_the_others_commit(client: Client, server: S
     commit(client, WRITERS)  # the others then need no bulk link: the stream has rows of their content
     others = WRITERS - HANGING
     with start_python(PROGRAM, server.addresses[0], node.aeron_dir, str(HANGING), str(TRANSACTIONS * 4)) as program:
-        assert program.stdout is not None
         assert program.stdout.readline() == "ready\n"
         suspend(program.pid)  # while its stages are open and its other writers commit
         try:

@@ -121,7 +121,6 @@ def test_framed_and_arrow_rows_can_have_any_size(server: Server, session: Stream
                 found.append(bytes(memoryview(one.group.payload)))
         assert found == rows
         content = log.content([state])
-        assert content is not None
         assert content.payload == payload
         assert (content.schema is not None) == (payload == "arrow")
 
@@ -146,7 +145,7 @@ def test_the_next_read_uses_the_bulk_link_of_a_read_that_stopped_early(server: S
         wanted = Range(state.key, state.fingerprint, state.start, state.end, state.end, state.term_length)
         rows = iter(log.read(wanted))
         next(rows)
-        rows.close()  # type: ignore[attr-defined]
+        rows.close()
     assert len(read(session, stream)) == len(values)
     assert session.opened - before <= 1
 

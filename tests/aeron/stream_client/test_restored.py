@@ -268,7 +268,7 @@ def test_backups_restored_in_the_wrong_order_lose_no_row_of_a_reader_and_of_a_wr
             error = _refused(client, saved.to_json())
             assert error.positions == common
             assert f"has the same rows up to {common[0]}" in error.what
-            assert read(client, error.positions.to_json()) == [*range(10, 15), *range(100, 110)]  # type: ignore[union-attr]
+            assert read(client, error.positions.to_json()) == [*range(10, 15), *range(100, 110)]
             kept = Transaction("desk-7", "run", -1, acknowledged=last, stamp=stamp)
             with pytest.raises(RefusedError, match="transactions 3 to 12 of writer 'desk-7' were acknowledged and are"):
                 begin(client._stream_session(), "flights", kept)
@@ -330,7 +330,7 @@ def restore_and_read_on(machine: Machine, client: Client, grown: int) -> None:
         assert error.reason == DIVERGED
         assert error.positions == at_copy
         assert "partition 0 of stream 'flights' diverged: the reader is at" in error.what
-        assert read(client, error.positions.to_json()) == list(range(100, 100 + grown))  # type: ignore[union-attr]
+        assert read(client, error.positions.to_json()) == list(range(100, 100 + grown))
     assert read(client, early) == [3, 4, 5, *range(100, 100 + grown)]
     assert read(client, at_copy.to_json()) == list(range(100, 100 + grown))
 

@@ -60,7 +60,7 @@ def test_a_micro_batch_is_written_once_if_its_server_is_killed_in_a_task_and_bef
     given = options(server, node, tmp_path)
     task = [make_numbered_batch(3 * ROWS, 4 * ROWS, LENGTH)]
     sink, schema = Sink(given), from_arrow_schema(task[0].schema)
-    messages = sink.stage(0, Killing(server), task, schema=schema)  # type: ignore[arg-type]
+    messages = sink.stage(0, Killing(server), task, schema=schema)
     server.kill()
     server.start()
     sink.commit(0, messages)

@@ -151,7 +151,7 @@ def test_a_stream_has_the_schema_that_its_creation_gives(client: Client) -> None
 @pytest.mark.parametrize("value", [float("nan"), -1, True, False, 0, "64m", "-7d", "nan"])
 def test_a_retention_that_is_no_size_or_time_is_refused(client: Client, value: object) -> None:
     with pytest.raises(OptionError, match="retention"):
-        client.create_stream("never", retention=value)  # type: ignore[arg-type]
+        client.create_stream("never", retention=value)
     assert "never" not in [one.name for one in client.streams()]
 
 
@@ -168,7 +168,7 @@ def test_the_server_refuses_retentions_that_another_client_might_send(session: S
 def test_a_number_of_partitions_that_is_no_number_is_refused(client: Client) -> None:
     for value in (True, 1.5, "2"):
         with pytest.raises(OptionError, match="partitions must be a whole number"):
-            client.create_stream("never", value)  # type: ignore[arg-type]
+            client.create_stream("never", value)
     with pytest.raises(OptionError, match="cannot have 0 partitions"):
         client.create_stream("never", 0)
 
@@ -186,4 +186,4 @@ def test_writer_ids_and_leases_are_listed_and_released(client: Client, name: str
     (lease,) = client.stream_leases(name)
     client.release_lease(name, lease.reader)
     assert client.stream_leases(name) == []
-    rows.close()  # type: ignore[attr-defined]
+    rows.close()

@@ -286,7 +286,7 @@ def test_a_run_that_is_fenced_during_its_commit_is_refused(
     publish = stream._recordings.publish
 
     def publish_and_fence(stages: object, at: object) -> object:
-        found = publish(stages, at)  # type: ignore[arg-type]
+        found = publish(stages, at)
         stream.begin(Transaction("w", "second", 0))
         return found
 

@@ -166,10 +166,8 @@ def test_segments_are_counted_from_position_0_after_a_purge(streams: StreamStore
         write(stream, transaction, {0: FULL_TERM * 2})
     stream.purge(before_position=2 * SEGMENT + 5)
     recording = archive_of(embedded(node)).recording(stream.states()[0].shape.recording_id)
-    assert recording is not None
     assert recording.start_position == 2 * SEGMENT
     found = segment_at(Path(node.archive_dir), recording, 3 * SEGMENT + 7)
-    assert found is not None
     assert found[1] == 3 * SEGMENT
 
 

@@ -35,7 +35,7 @@ def publish_results(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     publish_ahead = Stream.publish_ahead
 
     def record_result(self: Stream, stage: object, published: int) -> int:
-        results.append(publish_ahead(self, stage, published))  # type: ignore[arg-type]
+        results.append(publish_ahead(self, stage, published))
         return results[-1]
 
     monkeypatch.setattr(Stream, "publish_ahead", record_result)

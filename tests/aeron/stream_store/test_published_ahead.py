@@ -58,8 +58,8 @@ def published_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     publish = Partition.publish
 
     def count_and_publish(self: Partition, item: object, between: object) -> None:
-        found.append(item.rows)  # type: ignore[attr-defined]
-        publish(self, item, between)  # type: ignore[arg-type]
+        found.append(item.rows)
+        publish(self, item, between)
 
     monkeypatch.setattr(Partition, "publish", count_and_publish)
     return found
@@ -73,7 +73,7 @@ def truncations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def record_and_truncate(self: Partition, end: int, *known: object) -> int:
         found.append(end)
-        return truncate_to(self, end, *known)  # type: ignore[arg-type]
+        return truncate_to(self, end, *known)
 
     monkeypatch.setattr(Partition, "truncate_to", record_and_truncate)
     return found
@@ -182,7 +182,6 @@ def test_a_removed_stage_releases_its_space_and_its_published_bytes(
         assert streams.tick() == []
     assert streams.tick() == []
     found = archive_of(embedded(node)).recording(identities(stream)[0][0])
-    assert found is not None
     assert found.stop_position == end
     assert (ends(stream), read_values(stream, 0), reserved_bytes(streams)) == ([end], OTHER_ROWS, 0)
     write(stream, 2, {0: SECOND_ROWS})

@@ -101,7 +101,6 @@ def test_an_incremental_backup_links_whole_segments_of_the_newest_backup(store: 
     stream.commit({0: [b"x" * LARGE] * 3})
     write_backup(store.source(), tmp_path / "b2", find_base(tmp_path / "b2"))
     base = find_base(tmp_path / "b3")
-    assert base is not None
     assert base.folder == tmp_path / "b2"
     stream.commit({0: [b"y" * LARGE]})
     outcome = write_backup(store.source(), tmp_path / "b3", base)
@@ -128,7 +127,6 @@ def test_segments_of_a_history_that_was_left_by_a_restore_are_not_linked(store: 
     restored.open({"copied": "framed"})
     restored.streams["copied"].commit({0: [b"kept" * (LARGE // 4)] * 4})
     base = find_base(tmp_path / "new")
-    assert base is not None
     assert base.manifest == left.manifest
     made = write_backup(restored.source(), tmp_path / "new", base)
     changed = {one.path: one.sha256 for one in left.manifest.files}

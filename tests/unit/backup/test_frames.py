@@ -61,7 +61,6 @@ def test_a_wrong_byte_is_found_at_its_frame(offset: int, value: int, what: str) 
     data = term(b"a", b"b", b"c")
     data[offset] = value
     fault = check(data)
-    assert fault is not None
     assert what in fault.what
     assert fault.position == POSITION + offset // 64 * 64
     assert fault.end == POSITION + len(data)
@@ -71,7 +70,6 @@ def test_a_message_without_its_end_is_found() -> None:
     data = term(b"a", b"b" * 1376)
     data[64 + 5] = 0x80
     fault = check(data)
-    assert fault is not None
     assert (fault.position, "not complete after" in fault.what) == (POSITION + 64, True)
 
 
@@ -88,7 +86,6 @@ def test_a_frame_that_is_too_long_is_found(length: int) -> None:
     data = term(b"a", b"b" * 2_000)
     data[64:68] = length.to_bytes(4, "little")
     fault = check(data)
-    assert fault is not None
     assert fault.position == POSITION + 64
 
 
@@ -100,11 +97,9 @@ def test_the_checksum_of_a_chunk_is_checked_also_over_several_frames() -> None:
     layout = RecordingLayout(7, TERM, 1408, 5, "framed")
     assert check(data[: 1408 + 704], layout) is None
     fault = check(data, layout)
-    assert fault is not None
     assert (fault.position, fault.what) == (POSITION + 1408 + 704, "the message is too short for a chunk")
     data[2_000] ^= 1
     fault = check(data[: 1408 + 704], layout)
-    assert fault is not None
     assert (fault.position, fault.what) == (POSITION, "the checksum of the message is wrong")
 
 
@@ -113,5 +108,4 @@ def test_the_checksums_that_an_archive_wrote_in_place_of_sessions_are_no_fault()
     sums = tuple(signed_crc32c(body) for body in bodies)
     assert check(term(*bodies, sessions=sums)) is None
     fault = check(term(*bodies, sessions=(sums[0], sums[1] ^ 1, sums[2])))
-    assert fault is not None
     assert "session" in fault.what

@@ -50,7 +50,7 @@ def test_a_sink_sets_spark_only_while_it_writes(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_sink_that_keeps_nothing_is_not_read() -> None:
-    Sink("drops", "discard", {}, "").check(SimpleNamespace(), EXPECTED)  # type: ignore[arg-type]
+    Sink("drops", "discard", {}, "").check(SimpleNamespace(), EXPECTED)
 
 
 def test_a_turn_of_transactions_must_leave_all_rows() -> None:
@@ -83,7 +83,7 @@ def test_a_percentile_is_one_of_the_samples() -> None:
 
 def test_the_flags_of_a_command_lead_to_the_server() -> None:
     connection = {"server": "h:1", "identity": "/k", "serverKey": "key", "aeronDir": "/dev/shm/a"}
-    server = SecureServer(1, connection, SimpleNamespace())  # type: ignore[arg-type]
+    server = SecureServer(1, connection, SimpleNamespace())
     assert server.flags() == ["--identity", "/k", "--server-key", "key", "--aeron-dir", "/dev/shm/a"]
     assert server.options("s", ipc="never") == {**connection, "stream": "s", "ipc": "never"}
 

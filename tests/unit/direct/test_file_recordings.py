@@ -57,7 +57,6 @@ def test_a_recording_has_the_end_of_its_counter_and_then_that_of_the_catalog(arc
     assert answer(archive) == {}
     assert FileRecordings(archive.address).find(0) is None
     found = FileRecordings(archive.address).find(1)
-    assert found is not None
     assert (found.recording.stream_id, found.end) == (STREAM + 1, 0)
 
 

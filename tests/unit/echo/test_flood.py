@@ -220,7 +220,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> FakeAeron:
 
 def make_server(seen: list[EchoEvent], now: list[float]) -> echo2.Server2:
     settings = echo2.Server2Settings(HostPort("192.0.2.1", 9000), 9001, 9010)
-    return echo2.Server2(Any, settings, seen.append, clock=lambda: now[0])  # type: ignore[arg-type]
+    return echo2.Server2(Any, settings, seen.append, clock=lambda: now[0])
 
 
 def test_a_new_client_gets_its_response_during_a_flood(fakes: FakeAeron) -> None:
@@ -251,7 +251,7 @@ def test_the_servers_channels_have_guard_rules_and_a_duologue_has_an_owner(
     server.poll()
     (duologue,) = [event for event in seen if isinstance(event, conversation.DuologueOpened)]
     server.close()
-    echo1.Server1(Any, echo1.Server1Settings(HostPort("192.0.2.1", 9100)), seen.append).close()  # type: ignore[arg-type]
+    echo1.Server1(Any, echo1.Server1Settings(HostPort("192.0.2.1", 9100)), seen.append).close()
     guarded = [channel for channel in fakes.channels if f"|guard=true|guard-streams={texts.STREAM_ID}|" in channel]
     # two channels of all clients, two of the duologue, one of Echo 1.0
     assert (len(fakes.channels), len(guarded)) == (5, 5)
@@ -266,8 +266,8 @@ def test_the_servers_channels_have_guard_rules_and_a_duologue_has_an_owner(
 
 def test_a_client_reads_past_the_responses_to_a_flood_in_one_poll() -> None:
     duologue = texts.EchoAddress(9010, 9011, 4711)
-    client = echo2.Client2(Any, HostPort("192.0.2.1", 9000), 9001, entropy=bytes)  # type: ignore[arg-type]
+    client = echo2.Client2(Any, HostPort("192.0.2.1", 9000), 9001, entropy=bytes)
     subscription = FakeSubscription()
     others = [texts.encode_refusal(number, texts.BAD_MESSAGE) for number in range(100)]
     subscription.added = [Image(1, "192.0.2.1:9001", [*others, texts.encode_connect(4_000, 0, duologue)])]
-    assert client._poll_response(subscription, 4_000) == duologue  # type: ignore[arg-type]
+    assert client._poll_response(subscription, 4_000) == duologue

@@ -55,7 +55,7 @@ def _at_hint(data: bytes) -> Any:
 
 def _hint(_: Random) -> bytes:
     joined = Joined(address=ADDRESS)
-    return joined.image.packet(joined.hello, NOW)[0].reason.encode("latin-1")  # type: ignore[union-attr]
+    return joined.image.packet(joined.hello, NOW)[0].reason.encode("latin-1")
 
 
 def _packet(step: Callable[[Joined], bytes]) -> Callable[[Random], bytes]:

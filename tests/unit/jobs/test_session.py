@@ -34,7 +34,7 @@ def test_an_option_without_name_or_equals_sign_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("job", [aeron_to_delta, delta_to_aeron])
 def test_every_job_takes_any_number_of_options(job: object) -> None:
-    args = job.command_line().parse_args([*REQUIRED, "--option", "a=1", "--option", "b=2"])  # type: ignore[attr-defined]
+    args = job.command_line().parse_args([*REQUIRED, "--option", "a=1", "--option", "b=2"])
     assert dict(args.options) == {"a": "1", "b": "2"}
     assert not args.available_now
 

@@ -101,5 +101,4 @@ def test_a_batch_reads_up_to_the_commit_position() -> None:
     (one,) = query.whole()
     assert (one.start, one.end, one.overrun) == (0, 288, 288)
     content = query.content()
-    assert content is not None
     assert content.payload == "content up to 300"

@@ -30,7 +30,7 @@ def test_unpacking_returns_the_packed_recordings(finished: dict[str, Finished]) 
 
 @given(st.dictionaries(KEYS, FINISHED, max_size=30), st.randoms())
 def test_the_order_of_recordings_does_not_change_the_text(finished: dict[str, Finished], random: object) -> None:
-    shuffled = dict(sorted(finished.items(), key=lambda _: random.random()))  # type: ignore[attr-defined]
+    shuffled = dict(sorted(finished.items(), key=lambda _: random.random()))
     assert pack(shuffled) == pack(finished)
 
 

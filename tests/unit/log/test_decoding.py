@@ -137,7 +137,6 @@ def test_a_time_of_a_group_is_rounded_like_that_of_small_values() -> None:
 
 def address(array: pa.Array[Any]) -> int:
     data = array.buffers()[-1]
-    assert data is not None
     return data.address
 
 

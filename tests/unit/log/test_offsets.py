@@ -58,7 +58,7 @@ def test_an_offset_written_as_json_is_read_unchanged(offset: Offset) -> None:
 @given(offsets(), st.randoms())
 def test_equal_offsets_have_equal_texts_in_any_order_of_their_parts(offset: Offset, random: object) -> None:
     def shuffled(values: dict[str, object]) -> dict[str, object]:
-        return dict(sorted(values.items(), key=lambda _: random.random()))  # type: ignore[attr-defined]
+        return dict(sorted(values.items(), key=lambda _: random.random()))
 
     written = shuffled(offset.to_dict())
     for name, part in written.items():

@@ -142,7 +142,7 @@ def test_a_streaming_query_gives_each_row_once(make: Callable[[Archives], list[s
     assert query.batch() == []
     query.restart()
     assert query.batch() == []
-    assert query.planner.lag().total_bytes == 0  # type: ignore[union-attr]
+    assert query.planner.lag().total_bytes == 0
 
 
 @pytest.mark.parametrize("make", STATES)
@@ -314,7 +314,7 @@ class World:
 
     def _plan(self, _: int) -> None:
         end = None if self.planned else self.query.plan()
-        self.planned = None if end is None and not self.planned else self.planned or (end, self.query.run(end))  # type: ignore[arg-type]
+        self.planned = None if end is None and not self.planned else self.planned or (end, self.query.run(end))
 
     def _run(self, fails_first: bool) -> None:
         self._plan(0)
@@ -323,8 +323,8 @@ class World:
         end, rows = self.planned
         if fails_first:
             self.query.restart()
-        assert self.query.run(end) == rows  # type: ignore[arg-type]
-        self.query.commit(end, rows)  # type: ignore[arg-type]
+        assert self.query.run(end) == rows
+        self.query.commit(end, rows)
         self.planned = None
 
     def _restart(self, _: int) -> None:

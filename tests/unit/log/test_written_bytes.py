@@ -52,7 +52,7 @@ APPENDS: Final[dict[str, Append]] = {
     "raw": lambda one: (one.raw(values(SHORT)), one.raw(values(SHORT), reserved(len(SHORT)))),
     "framed": lambda one: (one.framed(values(VALUES)), one.framed(values(VALUES[:3]), reserved(3))),
     "arrow": lambda one: (one.arrow(ROWS), one.arrow(LONG_ROW)),
-}  # type: ignore[dict-item]
+}
 
 
 def digest(parts: Iterable[bytes]) -> tuple[int, str]:
@@ -67,7 +67,6 @@ def digest(parts: Iterable[bytes]) -> tuple[int, str]:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     world = World(tmp_path / "streams", monkeypatch)
-    assert world.server is not None
     world.server.store.create(create_request("s", 1, segment_bytes=8 * LIMIT))
     yield world
     world.close()
@@ -90,7 +89,6 @@ def staged(world: World, payload: str, monkeypatch: pytest.MonkeyPatch) -> tuple
     )  # fmt: skip
     APPENDS[payload](appender)
     commit(world.stream_session(), "s", transaction, appender.finish(), appender.rows)
-    assert world.server is not None
     (state,) = world.server.store.get("s").states()
     return b"".join(sent), list(messages_of(world.archive, state.shape.recording_id, state.end))
 

@@ -19,7 +19,7 @@ def in_child(work: object) -> int:
     pid = os.fork()
     if pid == 0:
         try:
-            os._exit(0 if work() else 1)  # type: ignore[operator]
+            os._exit(0 if work() else 1)
         finally:
             os._exit(2)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -75,7 +75,7 @@ def test_a_command_starts_no_node_in_place_of_a_driver_that_is_restarted(
 def test_a_client_starts_no_node_in_place_of_a_driver_that_is_restarted(user: User) -> None:
     options = {"aeron_dir": str(user.aeron_dir), "connect_timeout": "50ms"}
     with pytest.raises(ConnectError, match=rf"no media driver runs in {user.aeron_dir} \(waited 0\.05 s\)"):
-        aeron_spark.connect("127.0.0.1:9", store=MemoryPeerStore(), **options)  # type: ignore[arg-type]
+        aeron_spark.connect("127.0.0.1:9", store=MemoryPeerStore(), **options)
 
 
 def test_a_driver_that_is_back_in_time_is_used(user: User) -> None:

@@ -84,7 +84,6 @@ def test_a_segment_is_at_least_as_long_as_a_term() -> None:
     settings = parse_settings({"segment_length": "1m", "ipc_term_length": "4m", "term_length": "2m"}, 2)
     assert (settings.segment_length, settings.longest_segment) == (MIB, 4 * MIB)
     context = archive_context(settings, "/a", 1)
-    assert context is not None
     # an archive gives a recording the segments of its setting, or one term if that is longer
     assert (context["segmentFileLength"], context["lowStorageSpaceThreshold"]) == (MIB, 4 * MIB)
 
@@ -112,7 +111,6 @@ def test_the_contexts_have_the_settings() -> None:
     assert driver["threadingMode"] == "SHARED_NETWORK"
     assert driver["publicationTermBufferLength"] == MIB
     archive = archive_context(settings, "/a", 7)
-    assert archive is not None
     assert (archive["maxConcurrentReplays"], archive["archiveId"], archive["threadingMode"]) == (20, 7, "SHARED")
     assert archive["controlChannelEnabled"] is False
     assert "controlChannel" not in archive
@@ -157,7 +155,6 @@ def test_a_property_of_nak_delays_leaves_them_to_aeron(name: str) -> None:
 
 def test_a_control_endpoint_opens_a_control_channel() -> None:
     archive = archive_context(parse_settings({"control": "localhost:8010"}, 2), "/a", 7)
-    assert archive is not None
     assert archive["controlChannel"] == "aeron:udp?endpoint=localhost:8010"
     assert archive["controlChannelEnabled"] is True
 

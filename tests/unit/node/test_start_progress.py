@@ -64,7 +64,7 @@ def set_stage(paths: NodePaths, stage: str) -> None:
 
 
 def wait_for(paths: NodePaths, process: Process, deadline: float) -> None:
-    lifecycle._await_ready(paths, process, deadline, clock=process.clock, sleep=process.sleep)  # type: ignore[arg-type]
+    lifecycle._await_ready(paths, process, deadline, clock=process.clock, sleep=process.sleep)
 
 
 def test_a_start_of_minutes_continues_if_it_uses_the_processor(

@@ -169,7 +169,7 @@ def test_columns_match_the_schema_by_name() -> None:
         ({7: [1]}, "the name 7 of a column is not a str"),
     ):
         with pytest.raises(DataFormatError, match=re.escape(message)):
-            batch_of_columns(columns, schema)  # type: ignore[arg-type]
+            batch_of_columns(columns, schema)
 
 
 @pytest.mark.parametrize("schema", [None, pa.schema([pa.field("a", pa.int64(), False)])])

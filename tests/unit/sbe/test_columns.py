@@ -171,7 +171,7 @@ def test_groups_become_lists_of_structs_at_any_depth() -> None:
 
 
 def columns(message: str = "Order", **settings: object) -> MessageColumns:
-    return MessageColumns(load_schema(SCHEMA), SbeSettings(messages=(message,), **settings))  # type: ignore[arg-type]
+    return MessageColumns(load_schema(SCHEMA), SbeSettings(messages=(message,), **settings))
 
 
 def test_a_message_is_chosen_by_name_or_id_and_several_become_structs() -> None:

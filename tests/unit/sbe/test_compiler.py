@@ -185,7 +185,6 @@ def test_headers_of_unknown_parts_are_those_that_all_parts_have() -> None:
     text = f'<composite name="t{{0}}">{length}<type name="x" primitiveType="char"/></composite>'
     types = COUNTED + text.format("uint8") + text.format("uint16")
     known = schema_of(types, '<group name="g" id="1"/><data name="d" id="2" type="tuint8"/>').unknown
-    assert known.dimensions is not None
     assert (known.dimensions.length, known.data) == (4, DataHeader(1, Integer(Primitive.UINT8, 0)))
     several = '<group name="g" id="1" dimensionType="counted"/><data name="d" id="2" type="tuint8"/>'
     assert schema_of(types, several + '<data name="e" id="3" type="tuint16"/>').unknown == UnknownParts(None, None)

@@ -33,7 +33,7 @@ class Servers:
 
     def assert_refused(self, batch: int, message: str, **more: str) -> None:
         with pytest.raises(RefusedError, match=message) as caught:
-            self.write(batch, **more)  # type: ignore[arg-type]
+            self.write(batch, **more)
         assert caught.value.reason == "diverged"
         assert "acceptGap=true" in caught.value.remedy
         assert not caught.value.retriable

@@ -62,7 +62,6 @@ class Query(RuleBasedStateMachine):
         super().__init__()
         self.patched = pytest.MonkeyPatch()
         self.world = World(Path(tempfile.mkdtemp(dir=self.below)), self.patched)
-        assert self.world.server is not None
         self.world.server.store.create(create_request("s", 2, segment_bytes=1 << 16))
         self.limit = self.world.server.store.get("s").definition.max_message_bytes
         self.next_batch = 0

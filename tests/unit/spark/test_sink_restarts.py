@@ -27,7 +27,6 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 def committed(world: World) -> list[bytes]:
     found = world.committed()
-    assert found is not None
     return [value for partition in found for value in partition]
 
 

@@ -42,7 +42,6 @@ def send_again(world: World, run: Run) -> StageOpened:
 
 
 def stream_of(world: World) -> Stream:
-    assert world.server is not None
     return world.server.store.get("s")
 
 
@@ -181,7 +180,6 @@ def test_the_rows_count_as_staged_until_the_commit(world: World, run: Run) -> No
 
 
 def test_a_draining_server_opens_no_stage(world: World, run: Run) -> None:
-    assert world.server is not None
     world.server.service.is_draining = True
     with pytest.raises(RefusedError) as refused:
         run.run_task(1, 0)

@@ -211,7 +211,6 @@ def test_a_journal_killed_at_any_moment_has_every_acknowledged_record(path: Path
     acknowledged = 0
     for _ in range(2):
         with Program(child(path), env=environment(), stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
             for _ in range(20 + 13 * seed):
                 acknowledged = int(process.stdout.readline())
             process.send_signal(signal.SIGKILL)

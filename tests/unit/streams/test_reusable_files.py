@@ -134,7 +134,7 @@ def test_a_stage_in_a_reused_file_has_only_its_own_rows(stages: Stages) -> None:
     ref = new.finish()
     assert (ref.rows, ref.bytes) == (3, new.path.stat().st_size - new.begin)
     with new.items() as whole:
-        assert [item.values.to_pylist() for item in whole] == [[b"new"] * 3]  # type: ignore[union-attr]
+        assert [item.values.to_pylist() for item in whole] == [[b"new"] * 3]
 
 
 def test_the_file_of_a_discarded_stage_is_not_overwritten(stages: Stages) -> None:

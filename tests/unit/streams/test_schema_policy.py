@@ -77,22 +77,22 @@ def test_no_permission_lets_a_type_change(evolution: Evolution) -> None:
 def test_a_commit_checks_the_policy_again_for_stages_that_were_opened_before() -> None:
     """Another writer's transaction fixes the schema between the opening of a stage and its commit."""
     before = [Staged(WIDER)]
-    assert merge_content(ledger_of(None), before, STRICT) == ("arrow", WIDER)  # type: ignore[arg-type]
+    assert merge_content(ledger_of(None), before, STRICT) == ("arrow", WIDER)
     with pytest.raises(RefusedError, match="adds the columns 'at'"):
-        merge_content(ledger_of(KNOWN), before, STRICT)  # type: ignore[arg-type]
-    assert merge_content(ledger_of(KNOWN), before, ADDITIVE)[1] == WIDER  # type: ignore[arg-type]
+        merge_content(ledger_of(KNOWN), before, STRICT)
+    assert merge_content(ledger_of(KNOWN), before, ADDITIVE)[1] == WIDER
 
 
 def test_a_commit_refuses_columns_if_the_key_lost_its_grant_since_the_stage_was_opened() -> None:
     staged = [Staged(WIDER, evolves=True)]
-    assert merge_content(ledger_of(KNOWN), staged, STRICT)[1] == WIDER  # type: ignore[arg-type]
+    assert merge_content(ledger_of(KNOWN), staged, STRICT)[1] == WIDER
     with pytest.raises(RefusedError, match="does not have the grant manage"):
-        merge_content(ledger_of(KNOWN), staged, STRICT, may_evolve=False)  # type: ignore[arg-type]
+        merge_content(ledger_of(KNOWN), staged, STRICT, may_evolve=False)
 
 
 def test_the_tasks_of_the_first_transaction_fix_the_schema_together() -> None:
     tasks = [Staged(KNOWN), Staged(WIDER)]
-    content, schema = merge_content(ledger_of(None), tasks, STRICT)  # type: ignore[arg-type]
+    content, schema = merge_content(ledger_of(None), tasks, STRICT)
     assert content == "arrow"
     assert schema is not None
     assert read_schema(schema).names == ["id", "name", "at"]

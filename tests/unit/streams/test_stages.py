@@ -149,7 +149,7 @@ def test_a_commit_with_another_count_or_checksum_is_refused(stages: Stages, chan
     ref = staged(stages).ref
     stages.take(ref, 0.0)
     with pytest.raises(DataFormatError, match="the commit names"):
-        stages.take(replace(ref, **change), 0.0)  # type: ignore[arg-type]
+        stages.take(replace(ref, **change), 0.0)
 
 
 def test_incomplete_items_are_refused_when_the_stage_is_finished(stages: Stages, space: StageSpace) -> None:

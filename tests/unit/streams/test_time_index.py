@@ -46,12 +46,12 @@ def test_the_commit_time_of_a_joined_transaction_is_too_late_by_less_than_the_st
         assert 0 <= found - time < SECOND_NS
 
 
-class Counted(array):  # type: ignore[type-arg]
+class Counted(array):
     """An array that counts reads of its elements."""
 
     reads = 0
 
-    def __getitem__(self, at: int) -> int:  # type: ignore[override]
+    def __getitem__(self, at: int) -> int:
         Counted.reads += 1
         return int(super().__getitem__(at))
 

@@ -98,9 +98,9 @@ def test_a_message_arrives_after_the_delay() -> None:
 
 def test_a_publication_can_simulate_back_pressure(opened: Open) -> None:
     publication = opened.at_client.publication
-    publication.held = True  # type: ignore[attr-defined]
+    publication.held = True
     assert publication.offer(b"x", timeout_s=0.01) is OfferResult.BACK_PRESSURED
-    publication.held = False  # type: ignore[attr-defined]
+    publication.held = False
     assert publication.offer(b"x") is None
 
 
