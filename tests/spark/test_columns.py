@@ -45,16 +45,6 @@ def test_a_query_selects_columns_of_a_raw_stream_in_any_order(raw: Stream, paylo
     assert read_table(raw.options, make_schema(POSITION), payload=payload).to_pydict() == {"position": [0, 160, 320]}
 
 
-def test_a_query_selects_value_and_metadata_columns_of_a_framed_stream(framed: Stream) -> None:
-    row_column = ("_aeron_row", LongType())
-    for payload in ("framed", "auto"):
-        found = read_table(framed.options, make_schema(row_column, VALUE), payload=payload, includeMetadata=True)
-        assert found.to_pydict() == {"_aeron_row": [0, 1], "value": [b"one", b"x" * 5_000]}
-        assert read_table(
-            framed.options, make_schema(row_column), payload=payload, includeMetadata=True
-        ).to_pydict() == {"_aeron_row": [0, 1]}
-
-
 @pytest.mark.parametrize("payload", ["raw", "auto"])
 @pytest.mark.parametrize(
     ("wrong", "reason"),
@@ -95,14 +85,21 @@ def arrow(node: NodeHandle) -> Stream:
     return stream
 
 
-def test_a_query_selects_value_and_metadata_columns_of_an_arrow_stream(arrow: Stream) -> None:
-    row_column, name_column = ("_aeron_row", LongType()), ("name", StringType())
-    for payload in ("arrow", "auto"):
-        found = read_table(
-            arrow.options, make_schema(row_column, name_column), payload=payload, includeMetadata=True
-        ).to_pydict()
-        assert found == {"_aeron_row": [0, 1], "name": ["a", None]}
-        assert read_table(arrow.options, make_schema(("id", LongType())), payload=payload).to_pydict() == {"id": [1, 2]}
+@pytest.mark.parametrize(
+    ("kind", "column", "values"),
+    [("framed", VALUE, [b"one", b"x" * 5_000]), ("arrow", ("name", StringType()), ["a", None])],
+)
+def test_a_query_selects_columns_of_the_rows_and_of_their_metadata(
+    kind: str, column: tuple[str, DataType], values: list[object], request: pytest.FixtureRequest
+) -> None:
+    stream: Stream = request.getfixturevalue(kind)
+    row = ("_aeron_row", LongType())
+    for payload in (kind, "auto"):
+        options = {"payload": payload, "includeMetadata": True}
+        found = read_table(stream.options, make_schema(row, column), **options)
+        assert found.to_pydict() == {"_aeron_row": [0, 1], column[0]: values}
+        assert read_table(stream.options, make_schema(row), **options).to_pydict() == {"_aeron_row": [0, 1]}
+        assert read_table(stream.options, make_schema(column), payload=payload).to_pydict() == {column[0]: values}
 
 
 @pytest.mark.parametrize(

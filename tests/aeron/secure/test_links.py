@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import threading
 import time
 from collections.abc import Sequence
@@ -131,17 +130,9 @@ def test_row_24_a_second_server_over_the_same_shared_memory_is_refused(world: Wo
     assert echoes(world.connected(address), "the next server")
 
 
-def test_a_hundred_handshakes_wait_for_no_timer(world: World) -> None:
-    times, server = _one_after_another(world, 100)
-    _print(times)
-    assert is_prompt(times)
-    await_nothing_in_use(server)
-
-
-@pytest.mark.soak
-def test_a_thousand_handshakes_wait_for_no_timer(world: World) -> None:
-    times, server = _one_after_another(world, 1_000)
-    _print(times)
+@pytest.mark.parametrize("count", [100, pytest.param(1_000, marks=pytest.mark.soak)])
+def test_many_handshakes_wait_for_no_timer(world: World, count: int) -> None:
+    times, server = _one_after_another(world, count)
     assert is_prompt(times)
     await_nothing_in_use(server)
 
@@ -193,10 +184,3 @@ def _one_after_another(world: World, count: int) -> tuple[list[float], object]:
         times.append(time.monotonic() - started)
         client.close()
     return times, server
-
-
-def _print(times: Sequence[float]) -> None:
-    print(
-        f"{len(times)} handshakes: {len(times) / sum(times):.0f} a second, "
-        f"p50 {statistics.median(times) * 1e3:.1f} ms, longest {max(times) * 1e3:.0f} ms"
-    )

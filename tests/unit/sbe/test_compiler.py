@@ -115,22 +115,21 @@ def test_the_version_of_a_field_is_the_later_one_of_its_own_and_its_types() -> N
     assert [field.since for field in fields.values()] == [2, 2]
 
 
-def test_what_a_block_must_have_depends_on_the_version() -> None:
+@pytest.mark.parametrize(
+    ("fields", "lengths"),
+    [
+        ('<field name="a" id="1" type="int8"/><field name="c" id="2" type="C"/>', [(0, 5, "c.x"), (3, 6, "c.y")]),
+        # a later member within a block does not shorten what it must have
+        ('<field name="c" id="1" type="C"/><field name="b" id="2" type="int64"/>', [(0, 13, "b")]),
+    ],
+)
+def test_what_a_block_must_have_depends_on_the_version(fields: str, lengths: list[tuple[int, int, str]]) -> None:
     types = (
         '<composite name="C"><type name="x" primitiveType="int32"/>'
         '<type name="y" primitiveType="int8" sinceVersion="3"/></composite>'
     )
-    (message,) = schema_of(types, '<field name="a" id="1" type="int8"/><field name="c" id="2" type="C"/>').messages
-    assert message.block.required_lengths() == [(0, 5, "c.x"), (3, 6, "c.y")]
-
-
-def test_a_later_member_within_a_block_does_not_shorten_what_it_must_have() -> None:
-    types = (
-        '<composite name="C"><type name="x" primitiveType="int32"/>'
-        '<type name="y" primitiveType="int8" sinceVersion="3"/></composite>'
-    )
-    (message,) = schema_of(types, '<field name="c" id="1" type="C"/><field name="b" id="2" type="int64"/>').messages
-    assert message.block.required_lengths() == [(0, 13, "b")]
+    (message,) = schema_of(types, fields).messages
+    assert message.block.required_lengths() == lengths
 
 
 def test_headers_are_read_by_name_with_any_widths_and_constants() -> None:
