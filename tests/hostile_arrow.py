@@ -7,8 +7,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-HUGE: Final = 100_000_000
-
 
 def ints(*values: int) -> pa.Buffer:
     """Return the bytes of int32 numbers."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from tests.class_data import QUICK
 
@@ -19,6 +19,11 @@ JAR: Final = next((CONNECTOR / "aeron_spark" / "jars").glob("aeron-all-*.jar"), 
 
 class Program(subprocess.Popen[str]):
     """A process that a failed ``with`` block kills; Popen would wait for its end without a deadline."""
+
+    def send(self, line: str) -> None:
+        """Send the process a line."""
+        self.stdin.write(f"{line}\n")
+        self.stdin.flush()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -33,16 +38,20 @@ def python_environ(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": f"{CONNECTOR}{os.pathsep}{ROOT}", **more}
 
 
+def start_interpreter(*arguments: str, environ: Mapping[str, str] | None = None, **options: Any) -> Program:
+    """Start a Python that can import the package and the tests; by default its input and output are pipes."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    return Program([sys.executable, *arguments], env=python_environ(**(environ or {})), text=True, **(pipes | options))
+
+
+def start_module(module: str, *arguments: str, environ: Mapping[str, str] | None = None, **options: Any) -> Program:
+    """Start a module of the package or of the tests in a separate process, as ``start_python`` does."""
+    return start_interpreter("-m", module, *arguments, environ=environ, **options)
+
+
 def start_python(code: str, *arguments: str, environ: Mapping[str, str] | None = None) -> Program:
     """Start ``code`` in a separate Python process that can import the package; its input and output are pipes."""
-    return Program(
-        [sys.executable, "-W", "error", "-c", code, *arguments],
-        env=python_environ(**(environ or {})),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    return start_interpreter("-W", "error", "-c", code, *arguments, environ=environ, stderr=subprocess.STDOUT)
 
 
 def start_foreign_driver(

@@ -55,7 +55,6 @@ def _schema(version: int, later: str) -> str:
 </messageSchema>"""
 
 
-VERSION_1: Final = _schema(1, "")
 SCHEMA: Final = _schema(2, '<field name="desk" id="5" type="desk" sinceVersion="2"/>')
 
 _BLOCK: Final = struct.Struct("<qqc6s")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.programs import python_environ
+from tests.programs import start_interpreter
 from tests.waiting import poll_until
 
 TIMEOUT_S = 60.0  # for an operation of another process on a slow machine
@@ -88,10 +87,8 @@ def running_server(
 @contextmanager
 def logged_server(command: Sequence[str], environ: dict[str, str], **more: str) -> Iterator[LoggedServer]:
     """Run a server by these arguments of Python, as a user with ``environ``; kill it at the end of the block."""
-    with subprocess.Popen(
-        [sys.executable, "-W", "error", *command], env=python_environ(**environ, **more), stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+    options = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with start_interpreter("-W", "error", *command, environ={**environ, **more}, **options) as process:
         try:
             yield LoggedServer(process, environ)
         finally:

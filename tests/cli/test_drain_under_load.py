@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +12,7 @@ from typing import Any
 from tests.cli.conftest import run
 from tests.cli.running_servers import TIMEOUT_S, home_of, running_server
 from tests.ports import free_ports
-from tests.programs import python_environ
+from tests.programs import Program, start_interpreter
 
 WRITERS = 4
 # Commits without pause in one thread for each writer. It prints a line when each writer has committed three more
@@ -60,7 +58,7 @@ print(json.dumps(committed))
 class Writers:
     """The process of writers that commit without pause."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: Program) -> None:
         self._process = process
 
     def await_more(self) -> None:
@@ -68,8 +66,7 @@ class Writers:
         assert self._process.stdout.readline() == "more\n"
 
     def request_more(self) -> None:
-        self._process.stdin.write("more\n")
-        self._process.stdin.flush()
+        self._process.send("more")
 
     def end(self) -> Any:
         """End the writers, and return how many transactions each has committed."""
@@ -80,16 +77,8 @@ class Writers:
 
 @contextmanager
 def running_writers(address: str, client: dict[str, str]) -> Iterator[Writers]:
-    with subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", PROGRAM, address, str(WRITERS)],
-        env=python_environ(**client), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        text=True,
-    ) as process:  # fmt: skip
-        try:
-            yield Writers(process)
-        finally:
-            if process.poll() is None:
-                process.kill()
+    with start_interpreter("-W", "error", "-c", PROGRAM, address, str(WRITERS), environ=client) as process:
+        yield Writers(process)
 
 
 def test_a_drain_while_writers_commit_without_pause_ends_with_0_and_each_row_is_there_once(

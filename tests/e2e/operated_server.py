@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -35,7 +34,7 @@ from tests.e2e.crowd import MAX_ROWS, PAUSE_S, CrowdSettings, Ledger, arguments_
 from tests.e2e.stream_program import rows
 from tests.ports import free_ports
 from tests.priority import lower_priority
-from tests.programs import ROOT, python_environ
+from tests.programs import ROOT, start_module
 from tests.waiting import poll_until
 
 TIMEOUT_S: Final = 120.0  # of an action of the server or a client; it has two cores with many clients
@@ -356,12 +355,8 @@ class CrowdProcesses:
 
     def __init__(self, crowds: list[CrowdSettings]) -> None:
         self._processes: Final = [
-            subprocess.Popen(
-                [sys.executable, "-m", "tests.e2e.crowd", arguments_of(one)], env=python_environ(), cwd=ROOT,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
-            )
-            for one in crowds
-        ]  # fmt: skip
+            start_module("tests.e2e.crowd", arguments_of(one), cwd=ROOT, start_new_session=True) for one in crowds
+        ]
         for process in self._processes:
             lower_priority(process.pid)
 
@@ -384,14 +379,11 @@ class CrowdProcesses:
         """Kill the processes that have not ended."""
         for process in self._processes:
             process.kill()
-            process.wait(TIMEOUT_S)
-            for pipe in (process.stdin, process.stdout):
-                pipe.close()
+            process.communicate(timeout=TIMEOUT_S)
 
     def _request(self, word: str) -> None:
         for process in self._processes:
-            process.stdin.write(f"{word}\n")
-            process.stdin.flush()
+            process.send(word)
         self._await(word)
 
     def _await(self, word: str) -> None:

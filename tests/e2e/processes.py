@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from aeron_spark.waiting import Deadline
 from tests.e2e.producer import Ledger, row_of
 from tests.e2e.spark_program import RESPONSE_PREFIX
-from tests.programs import python_environ
+from tests.programs import python_environ, start_module
 from tests.waiting import poll_until
 
 TIMEOUT_S: Final = 120.0  # of actions that are fast on an idle machine
@@ -45,16 +45,11 @@ class SparkProgram:
         self._hosts = hosts
         self._log = (folder / "spark.log").open("ab")
         settings = {"master": master, "folder": str(folder), "conf": dict(conf or {})}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.e2e.spark_program", json.dumps(settings)],
-            env=python_environ(**{"SPARK_HOME": str(spark_home(folder)), "SPARK_LOCAL_DIRS": str(folder / "local")}),
-            cwd=folder,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            start_new_session=True,  # for kill_group
-        )
+        self.process = start_module(
+            "tests.e2e.spark_program", json.dumps(settings),
+            environ={"SPARK_HOME": str(spark_home(folder)), "SPARK_LOCAL_DIRS": str(folder / "local")},
+            cwd=folder, stderr=self._log, start_new_session=True,  # for kill_group
+        )  # fmt: skip
         self._responses: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -62,8 +57,7 @@ class SparkProgram:
 
     def request(self, method: str, **arguments: Any) -> dict[str, Any]:
         """Send a request, and return the response."""
-        self.process.stdin.write(json.dumps({"request": method, **arguments}) + "\n")
-        self.process.stdin.flush()
+        self.process.send(json.dumps({"request": method, **arguments}))
         response = self._response()
         assert "raised" not in response, response["raised"]
         return response
@@ -243,12 +237,7 @@ class Producer:
         self.ledger_path = ledger
         arguments = [str(aeron_dir), STREAM, str(ledger), str(first), str(seed), str(pause), content]
         with ledger.with_suffix(".log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.e2e.producer", *arguments],
-                env=python_environ(),
-                stdin=subprocess.PIPE,
-                stderr=log,
-            )
+            self.process = start_module("tests.e2e.producer", *arguments, stdout=None, stderr=log)
 
     def __enter__(self) -> Producer:
         return self

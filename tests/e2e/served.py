@@ -18,7 +18,7 @@ from aeron_spark.protocol.keypair import public_text
 from tests.e2e.faulty_server import FATAL
 from tests.e2e.processes import TIMEOUT_S
 from tests.e2e.stream_program import failures_of
-from tests.programs import python_environ
+from tests.programs import python_environ, start_module
 from tests.server_processes import ANY_CLIENTS, ServerProcess
 from tests.waiting import poll_until
 
@@ -141,10 +141,7 @@ class StreamProducer:
         self.ledger = ledger
         with ledger.with_suffix(".log").open("ab") as log:
             arguments = ("produce", stream, str(ledger), str(seed), str(timeout))
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", READER, json.dumps(server.options("")), *arguments],
-                env=python_environ(), stdin=subprocess.PIPE, stderr=log,
-            )  # fmt: skip
+            self.process = start_module(READER, json.dumps(server.options("")), *arguments, stdout=None, stderr=log)
 
     def committed(self) -> int:
         """Return the number of rows whose commit the producer knows."""

@@ -41,12 +41,8 @@ class Program:
         with log.open("ab") as file:
             self.process = subprocess.Popen(
                 namespace.command(sys.executable, "-m", "tests.net.program", role, json.dumps(options)),
-                env=python_environ(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=file,
-                text=True,
-            )
+                env=python_environ(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True,
+            )  # fmt: skip
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 

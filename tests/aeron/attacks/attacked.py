@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +23,7 @@ from aeron_spark.waiting import wait_for
 from tests.aeron.attacks.attacker import OWN_STREAM, STREAM
 from tests.aeron.attacks.measured_server import RESIDENT_HEAP, TIMEOUT_S, MeasuredServer
 from tests.priority import lower_priority
-from tests.programs import python_environ
+from tests.programs import Program, start_module
 
 BULK_STREAM: Final = "bulk"
 MIB: Final = 1 << 20
@@ -209,15 +207,11 @@ class AttackedServer:
     def attacked_by(self, attack: str) -> Iterator[dict[str, int]]:
         """Attack while the block runs; then the dictionary has what the attacker sent."""
         report: dict[str, int] = {}
-        self._tell(attack)
+        self._attacker.send(attack)
         assert self._answer() == "attacking"
         yield report
-        self._tell("stop")
+        self._attacker.send("stop")
         report.update(json.loads(self._answer()))
-
-    def _tell(self, line: str) -> None:
-        self._attacker.stdin.write(f"{line}\n")
-        self._attacker.stdin.flush()
 
     def _answer(self) -> str:
         line = self._attacker.stdout.readline().strip()
@@ -229,14 +223,12 @@ class AttackedServer:
         self._parts.close()
 
 
-def start_attacker(address: str, folder: Path, aeron_dir: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.aeron.attacks.attacker", address, str(folder / "attacker"), aeron_dir],
-        env=python_environ(**RESIDENT_HEAP, XDG_CONFIG_HOME=str(folder / "attackers-config")),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+def start_attacker(address: str, folder: Path, aeron_dir: str) -> Program:
+    environ = {**RESIDENT_HEAP, "XDG_CONFIG_HOME": str(folder / "attackers-config")}
+    arguments = (address, str(folder / "attacker"), aeron_dir)
+    return start_module("tests.aeron.attacks.attacker", *arguments, environ=environ, start_new_session=True)
 
 
-def kill(process: subprocess.Popen[str]) -> None:
+def kill(process: Program) -> None:
     process.kill()
     process.communicate()

@@ -21,7 +21,6 @@ from tests.ending import LONG_TIMEOUT_S, call_in_time
 
 STEP_TIMEOUT_S = 1.0  # instead of 10, to make these tests faster
 TIMEOUT_S = 60.0  # of a step, with many media drivers on a busy machine
-DUOLOGUE = texts.EchoAddress(0, 0, 4711)
 
 Steps = Generator[None, None, object]
 

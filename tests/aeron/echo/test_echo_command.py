@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,20 +16,14 @@ from aeron_spark import node
 from aeron_spark.aeron import counters
 from aeron_spark.transport.addresses import HostPort
 from tests.cli.conftest import run as run_here
-from tests.programs import python_environ
+from tests.programs import Program, start_interpreter
 
 TIMEOUT_S = 60.0  # for an operation of another process on a slow machine
 
 
-def start_command(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "aeron_spark", "echo", *arguments],
-        env=python_environ(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start_command(*arguments: str) -> Program:
+    command = ("-W", "error", "-m", "aeron_spark", "echo", *arguments)
+    return start_interpreter(*command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
 def run_in_process(*arguments: str) -> tuple[int, str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import time
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import psutil
 import pytest
 
 from aeron_spark import node
-from tests.programs import start_python
+from tests.programs import Program, start_python
 
 PROCESSES = 20
 KILL_PROBABILITY = 0.03  # of each process in each round
@@ -48,18 +47,11 @@ for line in sys.stdin:
     print(result, flush=True)
 """
 
-User = subprocess.Popen[str]
 
-
-def send(user: User, command: str) -> None:
-    user.stdin.write(f"{command}\n")
-    user.stdin.flush()
-
-
-def run_round(users: list[User], rng: random.Random, commands: list[str]) -> None:
+def run_round(users: list[Program], rng: random.Random, commands: list[str]) -> None:
     """Send each user its command, kill some users at random and replace them; all others must print ok."""
     for user, command in zip(users, commands, strict=True):
-        send(user, command)
+        user.send(command)
     killed = {number for number in range(len(users)) if rng.random() < KILL_PROBABILITY}
     if killed:
         time.sleep(rng.uniform(0, 0.5))

@@ -22,7 +22,7 @@ from aeron_spark.options import ClientOptions, LiveOptions, ServerOptions
 from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.server.log_space import LogSpace
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.transport.api import ChannelPair, ClientTransport, ServerAddress
+from aeron_spark.transport.api import ClientTransport, ServerAddress
 from aeron_spark.transport.endpoint_channels import ClientPorts
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.tap import Tap
@@ -64,16 +64,6 @@ class RecordedEvents:
     def first_time(self, name: str) -> float:
         """Return the time of the first event with this name."""
         return next(at for event, _, at in list(self.events) if event == name)
-
-
-class CountingClientTransport(AeronClientTransport):
-    """Counts the attempts of a client."""
-
-    attempts = 0
-
-    def open_path(self) -> ChannelPair:
-        self.attempts += 1
-        return super().open_path()
 
 
 class World:

@@ -49,12 +49,6 @@ def free_host_and_ports() -> str:
     return f"127.0.0.1:{data}:{control}"
 
 
-def server_on(aeron_dir: Path) -> aeron_spark.Server:
-    return aeron_spark.Server(
-        free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(aeron_dir), allow_any_key=True
-    )
-
-
 def guard_found(aeron_dir: Path) -> doctor.Diagnosis | None:
     """Return the doctor's finding about the guard."""
     found = [one for one in doctor.examine(node.local_node_paths(aeron_dir)) if one.subject == "guard"]

@@ -29,7 +29,7 @@ from tests.aeron.guard.frames import KIB, SEND_SETUP, frame_senders, setup, stat
 from tests.aeron.secure.endpoints import TIMEOUT_S, World, await_nothing_in_use, echoes, logs, memory_of
 from tests.aeron.secure.raw import Raw
 from tests.budget import raised_limit, slowness
-from tests.programs import python_environ
+from tests.programs import Program, python_environ, start_module
 
 MIB: Final = 1024 * KIB
 MEMORY_BOUND: Final = 64 * MIB  # of the server's process, Python and JVM
@@ -173,13 +173,9 @@ def test_floods_of_setups_and_status_messages_cost_little_and_do_not_disturb_a_c
 
 
 @contextmanager
-def attackers(port: int, *, setups: int, half_open: int, addresses: int) -> Iterator[subprocess.Popen[str]]:
+def attackers(port: int, *, setups: int, half_open: int, addresses: int) -> Iterator[Program]:
     """Flood a data port from another process, from its first second on; the yielded process can be asked to end."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.aeron.secure.attackers", *map(str, (port, setups, half_open, addresses))],
-        env=python_environ(),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    process = start_module("tests.aeron.secure.attackers", *map(str, (port, setups, half_open, addresses)))
     try:
         assert process.stdout.readline() == "flooding\n"
         yield process

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,7 +18,7 @@ from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import RecordedEvents, World, await_nothing_in_use, echoes, logs, memory_of, node_of
 from tests.nodes import new_aeron_dir, remove_node
-from tests.programs import python_environ
+from tests.programs import Program, start_module
 from tests.waiting import suspend
 
 TIMEOUT_S: Final = 90.0  # for 200 clients and four drivers on a busy machine
@@ -39,32 +37,20 @@ def serving(run_name: str) -> Iterator[AeronClient]:
 
 
 @contextmanager
-def clients(run_name: str, address: ServerAddress, count: int) -> Iterator[subprocess.Popen[str]]:
+def clients(run_name: str, address: ServerAddress, count: int) -> Iterator[Program]:
     """Start a process with ``count`` clients and its own media driver."""
     aeron_dir = new_aeron_dir(run_name)
-    process = subprocess.Popen(
-        [
-            sys.executable, "-m", "tests.aeron.secure.clients", address.host, str(address.data_port),
-            str(address.control_port), str(aeron_dir), str(count),
-        ],
-        env=python_environ(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    arguments = (address.host, address.data_port, address.control_port, aeron_dir, count)
+    process = start_module("tests.aeron.secure.clients", *map(str, arguments))
     try:
         yield process
     finally:
         process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            pipe.close()
+        process.communicate()
         remove_node(aeron_dir)
 
 
-def send_command(process: subprocess.Popen[str], word: str) -> None:
-    process.stdin.write(f"{word}\n")
-    process.stdin.flush()
-
-
-def read_reply(process: subprocess.Popen[str], word: str) -> list[str]:
+def read_reply(process: Program, word: str) -> list[str]:
     ready, _, _ = select.select([process.stdout], [], [], REPLY_TIMEOUT_S)
     assert ready, f"no reply {word!r} within {REPLY_TIMEOUT_S:g} s"
     line = process.stdout.readline()
@@ -94,11 +80,11 @@ def test_row_13_and_row_78_many_clients_connect_send_and_close_and_everything_is
         assert len(sessions) == count
         assert 0 not in sessions
         for process in processes:
-            send_command(process, "send")
+            process.send("send")
         for process in processes:
             read_reply(process, "sent")
         for process in processes:
-            send_command(process, "close")
+            process.send("close")
         for process in processes:
             read_reply(process, "closed")
         await_nothing_in_use(server, SESSION_END_TIMEOUT_S)
@@ -129,10 +115,10 @@ def test_a_suspended_client_delays_no_other_client_and_continues_later(world: Wo
             time.sleep(3.0)  # shorter than any timeout
         finally:
             os.kill(suspended.pid, signal.SIGCONT)
-        send_command(suspended, "send")
+        suspended.send("send")
         read_reply(suspended, "sent")
         assert recorded.count("disconnect") == recorded.count("resume") == 0
-        send_command(suspended, "close")
+        suspended.send("close")
         read_reply(suspended, "closed")
 
 
@@ -156,8 +142,8 @@ def test_row_51_and_row_77_a_killed_client_is_disconnected_and_disturbs_no_other
         seconds = recorded.first_time("disconnect") - started
         # its driver drops it 10 s after its last keep-alive, of two a second; then the expiry passes
         assert 10 - 1 + 4 <= seconds <= 10 + 4 + 2 + 10 * delay_s  # three processes may be late
-        send_command(other, "send")
+        other.send("send")
         read_reply(other, "sent")
         assert (recorded.count("connect"), recorded.count("disconnect"), recorded.count("resume")) == (2, 1, 0)
-        send_command(other, "close")
+        other.send("close")
         read_reply(other, "closed")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from typing import Final
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import TIMEOUT_S, RecordedEvents, World
-from tests.programs import python_environ
+from tests.programs import Program, start_interpreter
 
 CLIENTS: Final = 8
 
@@ -51,11 +50,8 @@ while not jvm._is_starting:
 """
 
 
-def start_program(text: str, *arguments: str) -> subprocess.Popen[str]:
-    environment = python_environ()
-    return subprocess.Popen(
-        [sys.executable, "-c", text, *arguments], stderr=subprocess.PIPE, text=True, env=environment
-    )
+def start_program(text: str, *arguments: str) -> Program:
+    return start_interpreter("-c", text, *arguments, stdin=None, stdout=None, stderr=subprocess.PIPE)
 
 
 def place_of(address: ServerAddress) -> str:

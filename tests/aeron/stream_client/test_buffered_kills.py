@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +21,7 @@ from aeron_spark.server.server import Server
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from tests.aeron.stream_client.conftest import Connect
-from tests.programs import python_environ
+from tests.programs import start_interpreter
 from tests.stream_requests import create_request
 
 TIMEOUT_S = 120.0
@@ -95,10 +93,7 @@ def test_a_producer_killed_between_its_commits_and_the_servers_has_each_transact
     """
     name, folder = stream.definition.name, tmp_path / "unsent"
     arguments = [server.addresses[0], node.aeron_dir, name, str(folder)]
-    with subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", PRODUCER, *arguments],
-        env=python_environ(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+    with start_interpreter("-W", "error", "-c", PRODUCER, *arguments) as process:
         try:
             assert process.stdout.readline() == f"{TRANSACTIONS}\n"
             assert blocked_commit.begun.wait(TIMEOUT_S)

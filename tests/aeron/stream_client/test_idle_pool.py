@@ -17,7 +17,7 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.server.server import Server
 from tests.nodes import new_aeron_dir, remove_node
-from tests.programs import ROOT
+from tests.programs import ROOT, start_interpreter
 from tests.server_processes import ServerProcess
 
 TIMEOUT_S: Final = 120.0  # of actions that are fast on an idle machine
@@ -111,15 +111,11 @@ class IdleWorker:
 
     def __init__(self, server: ServerProcess, key: str, aeron_dir: Path) -> None:
         address = ":".join(server.address.split(":")[:2])
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", IDLE_WORKER, address, key, str(aeron_dir)],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        self._process = start_interpreter("-c", IDLE_WORKER, address, key, str(aeron_dir))
 
     def use(self) -> None:
         """Use the connection, and wait until it is idle."""
-        self._process.stdin.write("use\n")
-        self._process.stdin.flush()
+        self._process.send("use")
         self.expect("idle")
 
     def expect(self, line: str) -> None:

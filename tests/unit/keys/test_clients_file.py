@@ -15,7 +15,6 @@ from aeron_spark.keys.clients_file import default_name, parse_clients, read_clie
 from aeron_spark.protocol.grants import STREAM_ACTIONS, Grant, KeyLimits
 from aeron_spark.protocol.keypair import new_keypair, public_text
 
-DAY_S = 86_400.0
 JUNE_30 = 1_814_313_600.0  # 2027-06-30 at midnight in UTC
 
 

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from aeron_spark.errors import DataFormatError
 from tests.unit.log.publications import Archives, Publication, Query, Recording, batch_rows, planner_of
 
-ROWS = [f"m{number}" for number in range(12)]
-
 
 def two_subscriptions(log: Archives) -> list[str]:
     """Record a publication twice from its begin, by ``aeron:ipc`` and by ``aeron:ipc?session-id=X``."""

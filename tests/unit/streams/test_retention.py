@@ -10,7 +10,6 @@ from aeron_spark.streams.time_index import SECOND_NS, THINNING, TimeIndex
 
 LAYOUT = Layout(start=0, term_length=1024, segment_length=4096)
 NOW = 1_700_000_000 * SECOND_NS
-HOUSEKEEPING_S = 1.0
 
 
 def index_of(*entries: tuple[int, int]) -> TimeIndex:
