@@ -30,6 +30,12 @@ def free_ports(host: str = "127.0.0.1", count: int = 2) -> tuple[int, ...]:
         return found
 
 
+def free_address(host: str = "127.0.0.1") -> str:
+    """Return the address of a server: the host, and a data port and a control port that no program uses."""
+    data, control = free_ports(host)
+    return f"{host}:{data}:{control}"
+
+
 def free_port() -> int:
     """Return a UDP port that no program uses, and whose successor is not used either."""
     return free_ports()[0]

@@ -6,8 +6,8 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ import aeron_spark
 from aeron_spark.client.client import Client
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
-from tests.ports import free_ports
+from aeron_spark.server.server import Server
+from tests.ports import free_address
 from tests.programs import python_environ
 from tests.waiting import suspend
 
@@ -26,6 +27,28 @@ def connect(address: str, aeron_dir: str | Path, **options: Any) -> Client:
     """Connect a client that has a new key to a server over UDP, unless ``options`` say otherwise."""
     given = {"aeron_dir": str(aeron_dir), "ipc": "never", "store": MemoryPeerStore(), **options}
     return aeron_spark.connect(address, **given)
+
+
+@contextmanager
+def connections(address: str, aeron_dir: str | Path) -> Iterator[Callable[..., Client]]:
+    """Yield a function that connects as :func:`connect` does; close its clients at the end of the block."""
+    with ExitStack() as opened:
+
+        def one(**options: Any) -> Client:
+            return opened.enter_context(closing(connect(address, aeron_dir, **options)))
+
+        yield one
+
+
+@contextmanager
+def serving(node: NodeHandle, folder: Path, streams_dir: Path | None = None, **options: Any) -> Iterator[Server]:
+    """Run a server in this process while the block lasts, with its files in ``folder``."""
+    with Server(
+        free_address(), aeron_dir=node.aeron_dir, identity=str(folder / "server.key"), allow_any_key=True,
+        streams_dir=str(streams_dir or folder / "streams"), **options,
+    ) as one:  # fmt: skip
+        _ = one.streams  # opens the store now, so that its thread starts here and not in a test
+        yield one
 
 
 @contextmanager
@@ -47,8 +70,7 @@ class ServerProcess:
     ) -> None:
         """``environ`` has further environment variables of the process."""
         folder.mkdir(parents=True, exist_ok=True)
-        data, control = free_ports()
-        self.address = f"{host}:{data}:{control}"
+        self.address = free_address(host)
         self.log = folder / "server.log"
         self.identity = folder / "server.key"
         self._environ = python_environ(**environ)

@@ -18,7 +18,7 @@ from nbclient.exceptions import CellExecutionError
 from aeron_spark import node
 from spark_jobs.session import START_FAILURE
 from tests.nodes import new_aeron_dir, remove_node
-from tests.ports import free_ports
+from tests.ports import free_address
 from tests.programs import ROOT
 from tests.spark_conf import write_defaults
 
@@ -165,8 +165,7 @@ def test_only_a_slow_start_of_spark_repeats_a_notebook(
 
 @pytest.mark.full("a separate kernel and Spark; tests/spark/test_quickstart.py runs another notebook")
 def test_the_secure_producer_loses_no_reading_while_its_server_is_stopped(run_name: str, tmp_path: Path) -> None:
-    data, control = free_ports()
-    outputs = run(SECURE, run_name, tmp_path, {SERVER: f'SERVER = "127.0.0.1:{data}:{control}"'})
+    outputs = run(SECURE, run_name, tmp_path, {SERVER: f'SERVER = "{free_address()}"'})
     (picture,) = pictures(outputs)
     assert picture.startswith(PNG)
     assert any("kitchen" in text and "temperature" in text for text in tables(outputs))

@@ -22,7 +22,7 @@ from aeron_spark.waiting import wait_for
 from tests.aeron.ended import check_remains
 from tests.aeron.stream_store import rows as staging
 from tests.aeron.streams import numbered
-from tests.ports import free_ports
+from tests.ports import free_address
 from tests.stream_requests import create_request
 
 TIMEOUT_S: Final = 30.0
@@ -83,12 +83,6 @@ class StreamServer:
         return {name: str(value) for name, value in values.items()}
 
 
-def find_free_address() -> str:
-    """Return a loopback address, data port and control port; the ports are free."""
-    data, control = free_ports()
-    return f"127.0.0.1:{data}:{control}"
-
-
 @contextmanager
 def run_server(node: NodeHandle, folder: Path, *, address: str = "", **options: Any) -> Iterator[StreamServer]:
     """Run a server on a node while the block lasts, on free ports unless an ``address`` is given.
@@ -98,7 +92,7 @@ def run_server(node: NodeHandle, folder: Path, *, address: str = "", **options: 
     """
     settings = {"handshakes_per_second": 0, "identity": str(folder / "server.key"), **options}
     settings.setdefault("allow_any_key", "authorized_keys" not in settings)
-    with Server(address or find_free_address(), aeron_dir=node.aeron_dir, **settings) as endpoint:
+    with Server(address or free_address(), aeron_dir=node.aeron_dir, **settings) as endpoint:
         _ = endpoint.streams  # opens the store now: otherwise its thread would count as a leak of the first test
         yield StreamServer(endpoint, folder)
         POOL.close()

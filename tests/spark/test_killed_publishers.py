@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pytest
@@ -66,22 +65,8 @@ COMPLETE_VALUE: Final = numbered(0, 1)[0]
 PAYLOADS: Final = ("raw", "framed", "arrow")
 
 
-@dataclass(frozen=True)
-class KilledRecording:
-    """The recording of a killed publisher."""
-
-    stream: Stream
-    recording_id: int
-
-    @property
-    def descriptor(self) -> Any:
-        found = self.stream.archive.recording(self.recording_id)
-        assert found is not None
-        return found
-
-
 @pytest.fixture(scope="module")
-def all_killed(node: NodeHandle) -> Iterator[dict[str, KilledRecording]]:
+def all_killed(node: NodeHandle) -> Iterator[dict[str, PublishedRecording]]:
     """The recordings of publishers that were killed at once, by payload.
 
     The media driver takes ten seconds to notice that a client has died.
@@ -94,7 +79,7 @@ def all_killed(node: NodeHandle) -> Iterator[dict[str, KilledRecording]]:
     for process in processes.values():
         output, _ = process.communicate(timeout=TIMEOUT_S)
         assert process.returncode == -signal.SIGKILL, output
-    yield {payload: KilledRecording(stream, _recording_id_of(stream)) for payload, stream in streams.items()}
+    yield {payload: PublishedRecording(stream, None, _recording_id_of(stream)) for payload, stream in streams.items()}
     for stream in streams.values():
         stream.close()
 
@@ -121,7 +106,7 @@ def encode_value(payload: str, value: bytes) -> bytes:
 
 @pytest.mark.sampled
 def test_queries_skip_the_incomplete_message_of_a_killed_publisher_and_do_not_wait_for_it(
-    all_killed: dict[str, KilledRecording], payload: str
+    all_killed: dict[str, PublishedRecording], payload: str
 ) -> None:
     killed = all_killed[payload]
     stream = killed.stream
@@ -133,7 +118,7 @@ def test_queries_skip_the_incomplete_message_of_a_killed_publisher_and_do_not_wa
     end = wait_for(lambda: killed.descriptor.stop_position, TIMEOUT_S, "the recording of the killed publisher to stop")
     assert end >= frame(len(encode_value(payload, COMPLETE_VALUE))) + 1408  # a part of the next message is recorded
     assert list(unended.run_batches()) == []
-    extended = stream.extend(PublishedRecording(stream, None, killed.recording_id))
+    extended = stream.extend(killed)
     extended.send([encode_value(payload, value) for value in numbered(1, 4)])
     assert list(unended.run_batches()) == [[1, 2, 3]]
     assert read_numbers(stream.options, **options) == [0, 1, 2, 3]

@@ -27,7 +27,7 @@ from aeron_spark.aeron.client import lease_client
 from aeron_spark.node import NodeHandle
 from aeron_spark.spark import LagListener
 from tests.pages import Block, Section, pages, sections
-from tests.ports import free_ports
+from tests.ports import free_address, free_ports
 from tests.programs import ROOT
 from tests.spark.queries import patient_starts
 from tests.waiting import poll_until
@@ -72,8 +72,7 @@ class SectionRun:
         self._folder = folder
         self._names: dict[str, Any] = {"__name__": "__main__", "spark": spark}
         self._command_folder = self._make_command()
-        data, control = free_ports()
-        self.server = f"127.0.0.1:{data}:{control}"
+        self.server = free_address()
         self._channel = f"endpoint=127.0.0.1:{free_ports()[0]}"
         self._first_id = 10_000 * (1 + SECTIONS.index(section))
         self._threads: list[threading.Thread] = []

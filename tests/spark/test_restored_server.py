@@ -16,9 +16,9 @@ from aeron_spark.log.query import DataLossWarning
 from aeron_spark.node import NodeHandle
 from tests.aeron.stream_store.rows import remove_marks
 from tests.cli.conftest import run_program
-from tests.nodes import new_aeron_dir, remove_node
+from tests.ports import free_address
 from tests.spark.simulated_engine import Query, Sink, make_numbered_batch, read_numbers
-from tests.spark.stream_server import StreamServer, find_free_address, run_server
+from tests.spark.stream_server import StreamServer, run_server
 from tests.stream_requests import create_request
 
 
@@ -29,7 +29,7 @@ class RestorableServer:
         self._node = node
         self._folder = folder
         self._streams = folder / "streams"
-        self._address = find_free_address()
+        self._address = free_address()
 
     @contextmanager
     def running(self) -> Iterator[StreamServer]:
@@ -66,19 +66,19 @@ class RestorableServer:
 class BackedUpServer(RestorableServer):
     """The same with 'server backup' and 'server restore': the restored server has another node."""
 
-    def __init__(self, node: NodeHandle, folder: Path, another_dir: Path) -> None:
+    def __init__(self, node: NodeHandle, folder: Path, own_dir: Path) -> None:
         super().__init__(node, folder)
-        self._another_dir = another_dir
+        self._own_dir = own_dir
 
     def copy(self) -> None:
         with self.running():
             self._run("backup", "--streams-dir", str(self._streams))
 
     def restore(self) -> None:
-        archive_dir = nodes.local_node_paths(self._another_dir).archive_dir
+        archive_dir = nodes.local_node_paths(self._own_dir).archive_dir
         self._streams = self._folder / "restored"
         self._run("restore", "--streams-dir", str(self._streams), "--archive-dir", str(archive_dir))
-        self._node = nodes.ensure(self._another_dir, term_length="1m", ipc_term_length="1m")
+        self._node = nodes.ensure(self._own_dir, term_length="1m", ipc_term_length="1m")
 
     def _run(self, command: str, *options: str) -> None:
         done = run_program("server", command, str(self._folder / "backup"), *options)
@@ -91,15 +91,10 @@ class BackedUpServer(RestorableServer):
         pytest.param("by server restore", marks=pytest.mark.full("each starts another node")),
     ]
 )
-def restorable(
-    request: pytest.FixtureRequest, node: NodeHandle, tmp_path: Path, run_name: str
-) -> Iterator[RestorableServer]:
+def restorable(request: pytest.FixtureRequest, node: NodeHandle, tmp_path: Path, own_dir: Path) -> RestorableServer:
     if request.param == "the store copied":
-        yield RestorableServer(node, tmp_path)
-        return
-    another_dir = new_aeron_dir(run_name)
-    yield BackedUpServer(node, tmp_path, another_dir)
-    remove_node(another_dir)
+        return RestorableServer(node, tmp_path)
+    return BackedUpServer(node, tmp_path, own_dir)
 
 
 def test_a_writing_query_fails_after_a_restore_until_its_user_accepts_the_gap(restorable: RestorableServer) -> None:

@@ -7,8 +7,6 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +24,6 @@ from aeron_spark.errors import DataFormatError, DataLossError, SetupError
 from aeron_spark.log.api import Range
 from aeron_spark.log.decoding import PlacedGroup, batches_of_group, read_range
 from aeron_spark.node import NodeHandle
-from aeron_spark.server.server import Server
 from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.streams import stages
 from aeron_spark.streams.archive_mark import OTHER_TIME
@@ -41,29 +38,15 @@ from tests.aeron.backup.conftest import SETTINGS as NODE_SETTINGS
 from tests.aeron.stream_store.rows import SETTINGS, read_values, remove_marks, write
 from tests.cli.conftest import run_program
 from tests.hostile_arrow import HOSTILE
-from tests.ports import free_ports
-from tests.server_processes import connect
+from tests.server_processes import connect, serving
 from tests.stream_requests import create_request
 
 TERM: Final = 1 << 20
 TIMEOUT_S: Final = 120.0
 VALUE_BYTES: Final = 8_000
 VALUES: Final = 32  # in each partition of a transaction: 512 KB in two partitions
-SECONDS: Final = 2.0
-FULL_SECONDS: Final = 60.0
 CUT_S: Final = 1.0  # for the ends of all streams, as docs/backup.md promises
 BUSY_CUT_S: Final = 10.0  # of a busy machine
-
-
-@contextmanager
-def serving(node: NodeHandle, folder: Path, streams: str = "streams") -> Iterator[Server]:
-    data, control = free_ports()
-    with Server(
-        f"127.0.0.1:{data}:{control}", aeron_dir=node.aeron_dir, identity=str(folder / "server.key"),
-        allow_any_key=True, streams_dir=str(folder / streams),
-    ) as server:  # fmt: skip
-        _ = server.streams
-        yield server
 
 
 class Load:
@@ -74,7 +57,6 @@ class Load:
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._commit)
         self.committed = 0
-        self.longest_s = 0.0
         self.error: BaseException | None = None
         self._thread.start()
 
@@ -83,9 +65,7 @@ class Load:
             while not self._ending.is_set():
                 number = self.committed
                 values = [b"%d." % number + b"x" * VALUE_BYTES] * VALUES
-                begun = time.monotonic()
                 write(self._stream, number, {0: values, 1: values})
-                self.longest_s = max(self.longest_s, time.monotonic() - begun)
                 self.committed = number + 1
         except BaseException as error:
             self.error = error
@@ -132,37 +112,45 @@ def transactions_of(stream: Stream) -> list[int]:
     return found[0]
 
 
-def check_backups_under_load(node: NodeHandle, folder: Path, another_dir: Path, seconds: float) -> dict[str, float]:
-    """Back up a server that commits, twice, and restore the second backup; return figures."""
-    with serving(node, folder) as server:
+@pytest.mark.parametrize(
+    ("seconds", "cut_s"),
+    [
+        (2.0, BUSY_CUT_S),
+        pytest.param(60.0, CUT_S, marks=pytest.mark.full("it writes for a minute; make test does so for some seconds")),
+    ],
+)
+def test_a_backup_under_load_has_whole_transactions_and_is_restored_on_another_node(
+    node: NodeHandle, tmp_path: Path, own_dir: Path, seconds: float, cut_s: float
+) -> None:
+    """The server is backed up twice while it commits, and the second backup is restored."""
+    with serving(node, tmp_path) as server:
         server.streams.create(create_request("empty", 2, segment_bytes=TERM))
         load = Load(server.streams.create(create_request("loaded", 2, segment_bytes=TERM)))
         begun = time.monotonic()
         load.await_transactions(8)
-        first = back_up(folder, "first")
+        first = back_up(tmp_path, "first")
         while time.monotonic() - begun < seconds:
             time.sleep(0.1)
         before = load.committed
-        second = back_up(folder, "second", "--incremental")
+        second = back_up(tmp_path, "second", "--incremental")
         after = load.committed
         load.end()
-        rate = load.committed * 2 * VALUES * VALUE_BYTES / (time.monotonic() - begun)
         status = server._state.status({})
-        assert status["last_backup_directory"] == str(folder / "second")
+        assert status["last_backup_directory"] == str(tmp_path / "second")
         server.streams.delete("empty")
         server.streams.delete("loaded")
     for done in (first, second):
         assert done["streams"] == 2
     assert second["linked_bytes"] > 0
     assert second["bytes"] > first["bytes"]
-    archive_dir = nodes.local_node_paths(another_dir).archive_dir
-    streams_dir = restore(folder, "second", archive_dir)
+    archive_dir = nodes.local_node_paths(own_dir).archive_dir
+    streams_dir = restore(tmp_path, "second", archive_dir)
     checked = Checked()
     assert list(verify_store(streams_dir, archive_dir, checked)) == []
     assert checked.bytes > second["linked_bytes"]
-    shutil.rmtree(folder / "first")  # a link is as good as a copy
+    shutil.rmtree(tmp_path / "first")  # a link is as good as a copy
     with (
-        nodes.ensure(another_dir, **NODE_SETTINGS) as handle,
+        nodes.ensure(own_dir, **NODE_SETTINGS) as handle,
         StreamStore(streams_dir, StoreParts(embedded(handle), SETTINGS)) as store,
     ):
         assert [store.condition(name).state for name in store.names] == [OK, OK]
@@ -174,26 +162,11 @@ def check_backups_under_load(node: NodeHandle, folder: Path, another_dir: Path, 
         write(store.get("empty"), 0, {1: [b"first"]})
         assert transactions_of(stream) == [*numbers, len(numbers)]
         assert read_values(store.get("empty"), 1) == [b"first"]
-    cut_s = max(done["cut_seconds"] for done in (first, second))
-    return {"rate": rate, "longest_commit_s": load.longest_s, "cut_s": cut_s, **second}
-
-
-def test_a_backup_under_load_has_whole_transactions_and_is_restored_on_another_node(
-    node: NodeHandle, tmp_path: Path, another_dir: Path
-) -> None:
-    figures = check_backups_under_load(node, tmp_path, another_dir, SECONDS)
-    assert figures["cut_s"] < BUSY_CUT_S
-
-
-@pytest.mark.full("it writes for a minute; make test does so for some seconds")
-def test_backups_under_a_minute_of_load(node: NodeHandle, tmp_path: Path, another_dir: Path) -> None:
-    figures = check_backups_under_load(node, tmp_path, another_dir, FULL_SECONDS)
-    print(figures)
-    assert figures["cut_s"] < CUT_S
+    assert max(done["cut_seconds"] for done in (first, second)) < cut_s
 
 
 def test_a_backup_has_what_was_purged_deleted_and_moved_while_it_copied(
-    node: NodeHandle, tmp_path: Path, another_dir: Path
+    node: NodeHandle, tmp_path: Path, own_dir: Path
 ) -> None:
     with serving(node, tmp_path) as server:
         purged = server.streams.create(create_request("purged", 1, segment_bytes=TERM))
@@ -236,11 +209,11 @@ def test_a_backup_has_what_was_purged_deleted_and_moved_while_it_copied(
         assert list(verify_store(tmp_path / "moved" / "streams", tmp_path / "moved" / "archive", Checked())) == []
         for name in ("purged", "moved", "emptied", "expired"):
             server.streams.delete(name)
-    archive_dir = nodes.local_node_paths(another_dir).archive_dir
+    archive_dir = nodes.local_node_paths(own_dir).archive_dir
     streams_dir = restore(tmp_path, "moved", archive_dir)
     assert list(verify_store(streams_dir, archive_dir, Checked())) == []
     with (
-        nodes.ensure(another_dir, **NODE_SETTINGS) as handle,
+        nodes.ensure(own_dir, **NODE_SETTINGS) as handle,
         StreamStore(streams_dir, StoreParts(embedded(handle), SETTINGS)) as store,
     ):
         write(store.get("purged"), 6, {0: [b"after the restore"]})
@@ -268,7 +241,7 @@ def commit_arrow(client: aeron_spark.Client, stream: str, payload: bytes) -> Non
 
 
 def test_rows_of_a_restore_are_checked_although_another_server_has_marked_them(
-    node: NodeHandle, tmp_path: Path, another_dir: Path, monkeypatch: pytest.MonkeyPatch
+    node: NodeHandle, tmp_path: Path, own_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     payload, why = HOSTILE["offset"]
     with serving(node, tmp_path) as server, connect(server.addresses[0], node.aeron_dir, timeout=TIMEOUT_S) as client:
@@ -280,10 +253,10 @@ def test_rows_of_a_restore_are_checked_although_another_server_has_marked_them(
             out.write({"text": "good"})
         back_up(tmp_path, "marked")
         server.streams.delete("marked")
-    restore(tmp_path, "marked", nodes.local_node_paths(another_dir).archive_dir)
+    restore(tmp_path, "marked", nodes.local_node_paths(own_dir).archive_dir)
     with (
-        nodes.ensure(another_dir, **NODE_SETTINGS) as handle,
-        serving(handle, tmp_path, "restored marked") as server,
+        nodes.ensure(own_dir, **NODE_SETTINGS) as handle,
+        serving(handle, tmp_path, tmp_path / "restored marked") as server,
         connect(server.addresses[0], handle.aeron_dir, timeout=TIMEOUT_S) as client,
     ):
         (restored,) = server.streams.get("marked").states()
@@ -302,12 +275,12 @@ def test_rows_of_a_restore_are_checked_although_another_server_has_marked_them(
         assert rows == [[{"text": "good"}], [{"text": "later"}]]
 
 
-def test_half_of_a_restored_copy_is_refused_by_name(node: NodeHandle, tmp_path: Path, another_dir: Path) -> None:
+def test_half_of_a_restored_copy_is_refused_by_name(node: NodeHandle, tmp_path: Path, own_dir: Path) -> None:
     """The restored store with the original archive, although its mark is not behind, and the reverse."""
     with serving(node, tmp_path) as server:
         write(server.streams.create(create_request("half", 1, segment_bytes=TERM)), 0, {0: [b"a"]})
         back_up(tmp_path, "copy")
-    archive_dir = nodes.local_node_paths(another_dir).archive_dir
+    archive_dir = nodes.local_node_paths(own_dir).archive_dir
     restored = restore(tmp_path, "copy", archive_dir)
     original = tmp_path / "streams"
     for streams_dir, archive, older in (

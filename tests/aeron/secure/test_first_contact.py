@@ -22,7 +22,7 @@ from aeron_spark.node.state_files import driver_liveness
 from aeron_spark.protocol.limits import MAX_PENDING_PER_ADDRESS
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import TIMEOUT_S, RecordedEvents, World, await_nothing_in_use
-from tests.ports import free_ports
+from tests.ports import free_address
 from tests.programs import start_foreign_driver
 
 WITH_GUARD = (
@@ -44,11 +44,6 @@ def foreign(own_dir: Path, request: pytest.FixtureRequest) -> Iterator[bool]:
     process.wait(timeout=30)
 
 
-def free_host_and_ports() -> str:
-    data, control = free_ports("127.0.0.1")
-    return f"127.0.0.1:{data}:{control}"
-
-
 def guard_found(aeron_dir: Path) -> doctor.Diagnosis | None:
     """Return the doctor's finding about the guard."""
     found = [one for one in doctor.examine(node.local_node_paths(aeron_dir)) if one.subject == "guard"]
@@ -57,7 +52,7 @@ def guard_found(aeron_dir: Path) -> doctor.Diagnosis | None:
 
 
 def test_a_client_can_add_listeners_before_its_first_connection(own_dir: Path, tmp_path: Path) -> None:
-    at = free_host_and_ports()
+    at = free_address()
     with aeron_spark.Server(at, store=MemoryPeerStore(), aeron_dir=str(own_dir), allow_any_key=True) as server:
         server.on_connect(lambda connection: connection.send("welcome"))
         recorded: list[object] = []
@@ -116,7 +111,7 @@ def test_a_driver_without_the_guard_is_reported_and_one_with_the_guard_is_not(
     assert before.verdict == "warning"  # a guard shows itself only after it has guarded a channel
     errors: list[BaseException] = []
     with caplog.at_level(logging.WARNING, "aeron_spark"):
-        address, store = free_host_and_ports(), MemoryPeerStore()
+        address, store = free_address(), MemoryPeerStore()
         with aeron_spark.Server(address, store=store, aeron_dir=str(own_dir), allow_any_key=True):
             found = guard_found(own_dir)
             # the guard sends the client's cookie if there is one, else the server does
@@ -124,7 +119,7 @@ def test_a_driver_without_the_guard_is_reported_and_one_with_the_guard_is_not(
                 assert client.ping() > 0
         warnings = [record.getMessage() for record in caplog.records if "has no guard" in record.getMessage()]
         listening = aeron_spark.Server(
-            free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(own_dir), allow_any_key=True
+            free_address(), store=MemoryPeerStore(), aeron_dir=str(own_dir), allow_any_key=True
         )
         listening.on_error(lambda connection, error: errors.append(error))
         with listening:
@@ -155,9 +150,7 @@ def test_a_server_over_shared_memory_only_does_not_report_a_missing_guard(own_di
 def test_the_driver_of_a_node_has_the_guard_unless_its_properties_replace_it(own_dir: Path) -> None:
     assert guard_found(own_dir) is None  # no driver runs, and the node starts one with the guard
     errors: list[BaseException] = []
-    server = aeron_spark.Server(
-        free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(own_dir), allow_any_key=True
-    )
+    server = aeron_spark.Server(free_address(), store=MemoryPeerStore(), aeron_dir=str(own_dir), allow_any_key=True)
     server.on_error(lambda connection, error: errors.append(error))
     with server:
         found = guard_found(own_dir)

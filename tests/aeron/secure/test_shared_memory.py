@@ -18,7 +18,7 @@ from aeron_spark.server.server import Server
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import TIMEOUT_S
 from tests.aeron.streams import own_node
-from tests.ports import free_ports
+from tests.ports import free_address
 
 Start = Callable[[], Server]
 
@@ -41,13 +41,12 @@ def servers(node: NodeHandle, tmp_path: Path, opened: ExitStack) -> tuple[Start,
     """Return two functions that start two servers, each with its ports, key and streams."""
 
     def prepare(name: str) -> Start:
-        data, control = free_ports()
-        store, streams = MemoryPeerStore(), str(tmp_path / name)
+        address, store, streams = free_address(), MemoryPeerStore(), str(tmp_path / name)
 
         def start() -> Server:
             return opened.enter_context(
                 Server(
-                    f"127.0.0.1:{data}:{control}", store=store, aeron_dir=node.aeron_dir, streams_dir=streams,
+                    address, store=store, aeron_dir=node.aeron_dir, streams_dir=streams,
                     allow_any_key=True, handshakes_per_second=0,
                 )
             )  # fmt: skip

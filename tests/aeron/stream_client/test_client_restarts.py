@@ -18,9 +18,8 @@ from aeron_spark.client.client import Client
 from aeron_spark.errors import AeronSparkError, ConnectError, OptionError, RefusedError, UsageError, WaitTimeout
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import Deadline, wait_for
-from tests import server_processes
 from tests.programs import Program, python_environ
-from tests.server_processes import ServerProcess, started_server
+from tests.server_processes import ServerProcess, connections, started_server
 
 TIMEOUT_S = 120.0  # for a restart of the server on a busy machine
 ROWS = 20
@@ -59,15 +58,8 @@ Connecting = Callable[..., Client]
 
 @pytest.fixture
 def connect(server: ServerProcess, node: NodeHandle) -> Iterator[Connecting]:
-    opened: list[Client] = []
-
-    def one(**options: object) -> Client:
-        opened.append(server_processes.connect(server.address, node.aeron_dir, **options))
-        return opened[-1]
-
-    yield one
-    for client in opened:
-        client.close()
+    with connections(server.address, node.aeron_dir) as one:
+        yield one
 
 
 def numbered(number: int) -> pa.RecordBatch:

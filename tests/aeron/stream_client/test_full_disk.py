@@ -9,11 +9,9 @@ import pytest
 
 from aeron_spark.errors import TransportError
 from aeron_spark.node import NodeHandle
-from aeron_spark.server.server import Server
 from aeron_spark.stream_client.writer import Writer
 from tests.aeron.streams import TIMEOUT_S
-from tests.ports import free_ports
-from tests.server_processes import connect
+from tests.server_processes import connect, serving
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user or mount a file system")
 
@@ -47,14 +45,10 @@ def test_a_commit_that_fails_on_a_full_disk_can_be_aborted(
     node: NodeHandle, small_file_system: Path, tmp_path: Path
 ) -> None:
     """Regression: the abort was refused, which docs/streams.md reads as "the transaction is in the stream"."""
-    data, control = free_ports()
     with (
-        Server(
-            f"127.0.0.1:{data}:{control}", aeron_dir=node.aeron_dir, identity=str(tmp_path / "server.key"),
-            streams_dir=str(small_file_system / "streams"), disk_reserve="0", allow_any_key=True,
-        ) as server,
+        serving(node, tmp_path, small_file_system / "streams", disk_reserve="0") as server,
         connect(server.addresses[0], node.aeron_dir, timeout=TIMEOUT_S) as client,
-    ):  # fmt: skip
+    ):
         client.create_stream("full")
         with client.writer("full", timeout=2.0) as out:
             out.write([b"first"])

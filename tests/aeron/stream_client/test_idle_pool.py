@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +15,6 @@ from aeron_spark.keys.stores import ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.server.server import Server
-from tests.nodes import new_aeron_dir, remove_node
 from tests.programs import ROOT, start_interpreter
 from tests.server_processes import ServerProcess
 
@@ -126,35 +124,27 @@ class IdleWorker:
         assert self._process.returncode == 0
 
 
-@pytest.fixture
-def stopped_dir(run_name: str) -> Iterator[Path]:
-    """The directory of a node that does not run; a node that the test starts is stopped and removed after it."""
-    aeron_dir = new_aeron_dir(run_name)
-    yield aeron_dir
-    remove_node(aeron_dir)
-
-
 @pytest.mark.sampled
 def test_an_idle_connection_does_not_start_a_stopped_media_driver_and_the_next_use_connects(
-    stopped_dir: Path, tmp_path: Path
+    own_dir: Path, tmp_path: Path
 ) -> None:
     """Regression: an idle worker whose server had ended started the media driver again after it was stopped."""
     key = public_text(ensure_identity(tmp_path / "server.key").public)
-    server = ServerProcess(str(stopped_dir), tmp_path)
+    server = ServerProcess(str(own_dir), tmp_path)
     server.start()
-    worker = IdleWorker(server, key, stopped_dir)
+    worker = IdleWorker(server, key, own_dir)
     try:
         worker.use()
         assert server.stop(TIMEOUT_S) == 0
         worker.expect("ended")
-        nodes.stop(stopped_dir, timeout=TIMEOUT_S)  # waits until the worker has closed its Aeron client
-        assert nodes.status(stopped_dir).state == "absent"
+        nodes.stop(own_dir, timeout=TIMEOUT_S)  # waits until the worker has closed its Aeron client
+        assert nodes.status(own_dir).state == "absent"
         server.start()
         worker.use()
         server.kill()
-        nodes.stop(stopped_dir, force=True)
+        nodes.stop(own_dir, force=True)
         worker.expect("ended")
-        assert nodes.status(stopped_dir).state == "absent"
+        assert nodes.status(own_dir).state == "absent"
     finally:
         server.kill()
         worker.close()

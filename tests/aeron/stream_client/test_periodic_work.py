@@ -7,11 +7,10 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from aeron_spark.node import NodeHandle
-from aeron_spark.server.server import Server
 from aeron_spark.waiting import wait_for
 from tests.aeron.stream_store.rows import write
 from tests.aeron.streams import TIMEOUT_S
-from tests.ports import free_ports
+from tests.server_processes import serving
 from tests.stream_requests import create_request
 
 SEGMENT = 64 << 10
@@ -19,11 +18,7 @@ SEGMENT = 64 << 10
 
 def test_retention_deletes_segments_of_a_server_without_requests(node_of_64k: NodeHandle, tmp_path: Path) -> None:
     """Other tests call `tick` themselves, so they do not notice a server that does not call it."""
-    data, control = free_ports()
-    with Server(
-        f"127.0.0.1:{data}:{control}", aeron_dir=node_of_64k.aeron_dir, identity=str(tmp_path / "server.key"),
-        streams_dir=str(tmp_path / "streams"), allow_any_key=True,
-    ) as server:  # fmt: skip
+    with serving(node_of_64k, tmp_path) as server:
         stream = server.streams.create(create_request("kept-short", 1, retention_bytes=SEGMENT, segment_bytes=SEGMENT))
         end = 0
         for transaction in range(4):
@@ -36,11 +31,7 @@ def test_retention_deletes_segments_of_a_server_without_requests(node_of_64k: No
 
 def test_a_closed_server_leaves_no_transfer_thread(node_of_64k: NodeHandle, tmp_path: Path) -> None:
     """Regression: a closed server kept its transfer threads as long as an object referred to it."""
-    data, control = free_ports()
-    with Server(
-        f"127.0.0.1:{data}:{control}", aeron_dir=node_of_64k.aeron_dir, identity=str(tmp_path / "server.key"),
-        streams_dir=str(tmp_path / "streams"), allow_any_key=True,
-    ) as server:  # fmt: skip
+    with serving(node_of_64k, tmp_path) as server:
         found: Future[threading.Thread] = Future()
         server._stream_service.pool.submit("owner", lambda: found.set_result(threading.current_thread()))
         thread = found.result(TIMEOUT_S)

@@ -28,7 +28,7 @@ from tests.aeron.stream_client.following import FollowingReader
 from tests.aeron.stream_store.rows import remove_marks
 from tests.aeron.streams import own_node
 from tests.cli.conftest import run_program
-from tests.ports import free_ports
+from tests.ports import free_address
 from tests.server_processes import ServerProcess, connect
 
 TIMEOUT_S = 120.0
@@ -53,8 +53,7 @@ class StoreAlone:
     """A server in this process on the module's node: only its store is copied; its archive is truncated to the copy."""
 
     def __init__(self, node: NodeHandle, folder: Path) -> None:
-        data, control = free_ports()
-        self.address = f"127.0.0.1:{data}:{control}"
+        self.address = free_address()
         self._folder = folder
         self._archive_dir = node.archive_dir
         self._options = {

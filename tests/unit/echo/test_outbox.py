@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 from aeron_spark.echo.conversation import MAX_REPLIES, Outbox
-from aeron_spark.transport.api import OfferResult
-
-
-class FakePublication:
-    """A publication that accepts ``room`` messages."""
-
-    def __init__(self) -> None:
-        self.room = 0
-        self.accepted: list[bytes] = []
-
-    def offer(self, message: bytes) -> OfferResult | None:
-        if not self.room:
-            return OfferResult.BACK_PRESSURED
-        self.room -= 1
-        self.accepted.append(message)
-        return None
+from tests.unit.echo.test_flood import Publication
 
 
 def test_waiting_messages_are_sent_in_order() -> None:
-    publication = FakePublication()
+    publication = Publication()
     outbox = Outbox(publication, 10.0)
     for message in (b"1", b"2", b"3"):
         outbox.put(message, 0.0)
@@ -35,7 +20,7 @@ def test_waiting_messages_are_sent_in_order() -> None:
 
 
 def test_a_message_that_waited_too_long_is_not_sent() -> None:
-    publication = FakePublication()
+    publication = Publication()
     outbox = Outbox(publication, 10.0)
     outbox.put(b"old", 0.0)
     outbox.put(b"new", 5.0)
@@ -51,7 +36,7 @@ def test_a_message_that_waited_too_long_is_not_sent() -> None:
 
 
 def test_a_full_outbox_drops_its_oldest_message() -> None:
-    publication = FakePublication()
+    publication = Publication()
     outbox = Outbox(publication, 10.0)
     for number in range(MAX_REPLIES + 3):
         outbox.put(b"%d" % number, 0.0)

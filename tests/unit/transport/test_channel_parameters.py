@@ -4,21 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aeron_spark.errors import OptionError
-from aeron_spark.transport.channel import CHECKS, ChannelUri
-
-UDP = "aeron:udp?endpoint=127.0.0.1:40123"
-
-
-def parse(text: str) -> ChannelUri:
-    return ChannelUri.parse(text)
-
-
-def refusal(text: str) -> str:
-    with pytest.raises(OptionError) as raised:
-        parse(text)
-    assert raised.value.remedy
-    return str(raised.value)
+from aeron_spark.transport.channel import CHECKS
+from tests.unit.transport.test_channel import UDP, parse, refusal
 
 
 @pytest.mark.parametrize(

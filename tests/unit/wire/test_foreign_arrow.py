@@ -21,15 +21,14 @@ from aeron_spark.wire.foreign_arrow import (
     read_schema,
     read_stream,
 )
+from tests import hostile_arrow
+from tests.hostile_arrow import ints, texts
 
 
 def stream_of(*columns: pa.Array[Any], compression: str | None = None, names: Sequence[str] = ()) -> bytes:
     """Return an IPC stream of one batch, whose columns are not checked."""
     batch = pa.RecordBatch.from_arrays(list(columns), names=list(names or map(str, range(len(columns)))))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as stream:
-        stream.write_batch(batch)
-    return sink.getvalue().to_pybytes()
+    return hostile_arrow.stream_of(batch, compression)
 
 
 def padded(column: pa.Array[Any], size: int) -> bytes:
@@ -41,16 +40,8 @@ def rows_of(data: bytes) -> list[dict[str, Any]]:
     return [row for batch in read_stream(data)[1] for row in batch.to_pylist()]
 
 
-def ints(*values: int) -> pa.Buffer:
-    return pa.py_buffer(np.array(values, np.int32).tobytes())
-
-
 def array(kind: pa.DataType, length: int, buffers: list[pa.Buffer | None], *children: pa.Array[Any]) -> pa.Array[Any]:
     return pa.Array.from_buffers(kind, length, buffers, children=list(children))
-
-
-def texts(*offsets: int) -> pa.Array[Any]:
-    return array(pa.string(), len(offsets) - 1, [None, ints(*offsets), pa.py_buffer(b"abcdefghijklmnop")])
 
 
 def view(length: int, offset: int) -> pa.Buffer:
