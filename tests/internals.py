@@ -10,7 +10,6 @@ from aeron_spark.connection.runner import ConnectionRunner
 
 
 def runner_of(connection: Connection) -> ConnectionRunner:
-    """Return the runner of a connection."""
     runner = connection._runner
     assert isinstance(runner, ConnectionRunner)
     return runner

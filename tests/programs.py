@@ -21,7 +21,6 @@ class Program(subprocess.Popen[str]):
     """A process that a failed ``with`` block kills; Popen would wait for its end without a deadline."""
 
     def send(self, line: str) -> None:
-        """Send the process a line."""
         self.stdin.write(f"{line}\n")
         self.stdin.flush()
 

@@ -58,8 +58,6 @@ _LEVELS: Final = (("or",), ("and", "unless"), tuple(_COMPARISONS), ("+", "-"), (
 
 @dataclass(frozen=True)
 class Number:
-    """A number."""
-
     value: float
 
 
@@ -111,7 +109,6 @@ class Scrape:
 
 
 def labels(**values: str) -> Labels:
-    """Return labels."""
     return frozenset(values.items())
 
 

@@ -47,7 +47,6 @@ class Vector:
 
 
 def read_set(name: str) -> list[Vector]:
-    """Return the vectors of a set."""
     folder = FOLDER / name
     lines = zip(_lines(folder / "messages.jsonl"), _lines(folder / "expected.jsonl"), strict=True)
     return [Vector(one["id"], one.get("case", ""), bytes.fromhex(one["hex"]), expected) for one, expected in lines]
@@ -65,7 +64,6 @@ def schema_of(name: str) -> Schema:
 
 
 def columns_of(schema: Schema, message: str, settings: SbeSettings | None = None) -> MessageColumns:
-    """Return the columns of one message."""
     return MessageColumns(schema, replace(settings or SbeSettings(), messages=(message,)))
 
 

@@ -217,7 +217,6 @@ def schema_text(version: int) -> str:
 
 
 def version_of(number: int) -> int:
-    """Return the version of the message with this number."""
     return number // VERSION_GAP + 1
 
 
@@ -235,7 +234,6 @@ def number_of(data: bytes) -> int:
 
 
 def encode_message(number: int) -> bytes:
-    """Return the message with this number."""
     return _make(number)[0]
 
 

@@ -112,7 +112,6 @@ class Stream:
         return {"channel": self.channel, "streamId": str(self.id), "aeronDir": self.handle.aeron_dir}
 
     def record(self) -> Stream:
-        """Request the recording of the stream."""
         self.archive.start_recording(self.channel, self.id)
         return self
 

@@ -123,10 +123,7 @@ def test_a_commit_that_runs_at_sigterm_finishes_while_new_clients_are_refused(
     tmp_path: Path, shared: Path, address: str
 ) -> None:
     client = home_of(tmp_path / "client", shared)
-    with (
-        held_server(tmp_path, shared, address) as server,
-        committing_client(tmp_path, shared, address) as sending,
-    ):
+    with held_server(tmp_path, shared, address) as server, committing_client(tmp_path, shared, address) as sending:
         server.process.send_signal(signal.SIGTERM)
         status = ("server", "status", "--ready", "--streams-dir", str(tmp_path / "streams"))
         wait_for(lambda: "about to end" in run(*status).out, TIMEOUT_S, "the server to drain")

@@ -144,7 +144,6 @@ class Crowd:
         self._writing: list[threading.Thread] = []
 
     def connect(self) -> None:
-        """Connect all clients."""
         self._each(lambda member: member.client.connect(CONNECT_TIMEOUT_S))
 
     def round(self) -> None:
@@ -176,7 +175,6 @@ class Crowd:
 
 
 def arguments_of(settings: CrowdSettings) -> str:
-    """Return the argument of the program."""
     return json.dumps(asdict(settings))
 
 

@@ -56,7 +56,6 @@ class SparkProgram:
         self.jvm = int(self._response()["jvm"])
 
     def request(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """Send a request, and return the response."""
         self.process.send(json.dumps({"request": method, **arguments}))
         response = self._response()
         assert "raised" not in response, response["raised"]
@@ -72,12 +71,10 @@ class SparkProgram:
         return self._matching("python_streaming_source_runner")
 
     def executor_of(self, worker: int) -> psutil.Process:
-        """Return the executor of a Python worker."""
         ancestors = {parent.pid for parent in psutil.Process(worker).parents()}
         return next(executor for executor in self.executors() if executor.pid in ancestors)
 
     def executors(self) -> list[psutil.Process]:
-        """Return the executors."""
         return self._matching("CoarseGrainedExecutorBackend")
 
     def kill(self) -> None:
@@ -272,7 +269,6 @@ class Producer:
         return self.ledger
 
     def kill(self) -> None:
-        """Kill the producer with SIGKILL."""
         self.process.kill()
         self.process.wait(TIMEOUT_S)
         self.process.stdin.close()

@@ -114,7 +114,6 @@ class ServerProgram(ServerProcess):
         }
 
     def create(self, stream: str, partitions: int) -> None:
-        """Create a stream."""
         self._run_program("create", stream, str(partitions))
 
     def rows(self, stream: str) -> dict[int, list[int]]:
@@ -182,7 +181,6 @@ class StreamProducer:
         return self.committed()
 
     def kill(self) -> None:
-        """Kill the producer with SIGKILL."""
         if self.process.poll() is None:
             os.kill(self.process.pid, 9)
         self.process.wait(TIMEOUT_S)

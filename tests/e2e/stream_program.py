@@ -89,7 +89,6 @@ def produce(client: Client, stream: str, ledger: Path, seed: int, timeout: float
 
 
 def main(options: str, command: str, *more: str) -> None:
-    """Run one command."""
     with connected(json.loads(options)) as client:
         match command, more:
             case "create", (stream, partitions):

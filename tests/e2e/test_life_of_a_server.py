@@ -175,7 +175,6 @@ def kick_and_ban(site: OperatedServer, clients: Clients, tag: str, banned: Writi
 
 
 def stopped_by(client: Client) -> AeronSparkError | None:
-    """Return the error that stopped a client."""
     return client.error if client.state == "stopped" else None
 
 

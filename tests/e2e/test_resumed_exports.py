@@ -68,7 +68,6 @@ class Export:
         return text.replace('"/tmp/', f'"{folder}/')
 
     def add_rows(self, first: int, end: int) -> None:
-        """Add rows to the source."""
         with closing(sqlite3.connect(self._database)) as source, source:
             rows = [(number, f"item {number}", number / 4) for number in range(first, end)]
             source.executemany("INSERT INTO orders VALUES (?, ?, ?)", rows)

@@ -56,7 +56,6 @@ class Site:
 
     @property
     def namespaces(self) -> tuple[Namespace, ...]:
-        """All namespaces."""
         return tuple(self._namespaces)
 
     def translate(self, first_port: int, last_port: int) -> None:
@@ -66,11 +65,7 @@ class Site:
         change.table(nf.IPV4, "translation")
         change.chain(nf.IPV4, "translation", "out", nf.POSTROUTING, "nat", 100, nf.ACCEPT)
         change.rule(
-            nf.IPV4,
-            "translation",
-            "out",
-            nf.interface(nf.OUTPUT_NAME, OUTSIDE),
-            nf.masquerade(first_port, last_port),
+            nf.IPV4, "translation", "out", nf.interface(nf.OUTPUT_NAME, OUTSIDE), nf.masquerade(first_port, last_port)
         )
         change.make(self.router.run)
 
@@ -165,10 +160,7 @@ class Site:
 
     def _join(self, device: str, namespace: Namespace, v4: str, v6: str, other: str, other4: str, other6: str) -> None:
         namespace.ip("link", "add", device, "type", "veth", "peer", "name", other, "netns", self.router.name)
-        for end, name, address, address6 in (
-            (namespace, device, v4, v6),
-            (self.router, other, other4, other6),
-        ):
+        for end, name, address, address6 in ((namespace, device, v4, v6), (self.router, other, other4, other6)):
             self._devices.append((end, name))
             end.ip("addr", "add", f"{address}/24", "dev", name)
             end.ip("addr", "add", f"{address6}/64", "dev", name, "nodad")

@@ -54,7 +54,6 @@ class Program:
         return self
 
     def request(self, do: str, *, response_timeout_s: float = TIMEOUT_S, **arguments: Any) -> dict[str, Any]:
-        """Send a request, and return the response."""
         self.send_request(do, **arguments)
         return self.response(response_timeout_s)
 
@@ -65,7 +64,6 @@ class Program:
         self.process.stdin.flush()
 
     def response(self, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-        """Return the next response."""
         try:
             line = self._responses.get(timeout=timeout_s)
         except queue.Empty:
@@ -76,7 +74,6 @@ class Program:
         return response
 
     def suspend(self) -> None:
-        """Suspend the process."""
         suspend(self.process.pid)
 
     def resume(self) -> None:
@@ -84,7 +81,6 @@ class Program:
         self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill the process with SIGKILL."""
         self.process.kill()
         self._end()
 

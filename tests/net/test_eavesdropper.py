@@ -12,9 +12,7 @@ MARKER = "SECRETMARK-0123456789"
 
 
 @pytest.mark.sampled
-def test_row_39_a_capture_shows_a_marker_of_a_plain_publication_and_not_of_a_connection(
-    programs: Programs,
-) -> None:
+def test_row_39_a_capture_shows_a_marker_of_a_plain_publication_and_not_of_a_connection(programs: Programs) -> None:
     server, client = programs.pair("secret")
     site = programs.site
     with Capture(site.clients[0], "c1") as near, Capture(site.server, "s0") as far:

@@ -60,9 +60,7 @@ def test_after_a_killed_server_driver_connections_resume(programs: Programs) -> 
 
 
 @pytest.mark.full("five JVMs; tests/aeron/stream_client kills servers on one machine")
-def test_row_54_after_a_killed_server_its_clients_connect_again_and_get_session_lost(
-    programs: Programs,
-) -> None:
+def test_row_54_after_a_killed_server_its_clients_connect_again_and_get_session_lost(programs: Programs) -> None:
     server, client = programs.apart(SURVIVING)
     client.request("connect")
     client.request("send", count=100)

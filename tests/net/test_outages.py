@@ -7,16 +7,7 @@ from functools import partial
 
 import pytest
 
-from tests.net.programs import (
-    MAX_LOSS_S,
-    MIN_LOSS_S,
-    Program,
-    Programs,
-    await_received,
-    events,
-    eventually,
-    received,
-)
+from tests.net.programs import MAX_LOSS_S, MIN_LOSS_S, Program, Programs, await_received, events, eventually, received
 
 SHORT, LONG = "short", "long"
 

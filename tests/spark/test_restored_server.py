@@ -86,10 +86,7 @@ class BackedUpServer(RestorableServer):
 
 
 @pytest.fixture(
-    params=[
-        "the store copied",
-        pytest.param("by server restore", marks=pytest.mark.full("each starts another node")),
-    ]
+    params=["the store copied", pytest.param("by server restore", marks=pytest.mark.full("each starts another node"))]
 )
 def restorable(request: pytest.FixtureRequest, node: NodeHandle, tmp_path: Path, own_dir: Path) -> RestorableServer:
     if request.param == "the store copied":

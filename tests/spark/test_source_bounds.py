@@ -58,11 +58,7 @@ def test_an_offset_names_a_recording_by_its_id_or_by_archive_and_id(two: TwoReco
     short, full = str(two.first.recording_id), two.second.key
     assert read_numbers(
         two.options, startingOffsets=format_offsets(**{short: two.positions[7], full: two.positions[103]})
-    ) == [
-        *range(7, 20),
-        103,
-        104,
-    ]
+    ) == [*range(7, 20), 103, 104]
     assert read_numbers(two.options, startingOffsets=format_offsets(**{full: two.positions[103]})) == [
         *range(20),
         103,

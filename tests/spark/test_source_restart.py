@@ -39,9 +39,7 @@ def test_a_query_from_the_latest_offset_loses_no_row_when_its_first_batch_fails(
     assert seen.numbers == list(range(10, 30))
 
 
-def test_a_repeated_first_batch_has_the_same_rows_while_recordings_start_and_stop(
-    stream: Stream,
-) -> None:
+def test_a_repeated_first_batch_has_the_same_rows_while_recordings_start_and_stop(stream: Stream) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, 10))
     query = Query(stream.options, startingOffsets="latest")

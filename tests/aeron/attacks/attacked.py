@@ -49,7 +49,6 @@ class Timings:
         return self._percentile(name, 0.99 if len(self.seconds[name]) >= ENOUGH_FOR_P99 else 0.9)
 
     def median(self, name: str) -> float:
-        """Return the median of an operation."""
         return statistics.median(self.seconds[name])
 
     def _percentile(self, name: str, share: float) -> float:

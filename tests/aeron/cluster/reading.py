@@ -13,9 +13,7 @@ SESSION_MESSAGE = b"\x18\x00\x01\x00\x6f\x00"  # block length, template 1, schem
 
 def read_log(aeron_dir: str, **options: str) -> list[bytes]:
     """Return the messages of clients in the log, in a batch query over the archive of this driver."""
-    return client_messages(
-        _planner(aeron_dir, streaming=False, **options),
-    )
+    return client_messages(_planner(aeron_dir, streaming=False, **options))
 
 
 def client_messages(planner: QueryPlanner, start: Offset | None = None, end: Offset | None = None) -> list[bytes]:

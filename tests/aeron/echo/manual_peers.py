@@ -136,7 +136,6 @@ class ManualClient:
         return self.next_response()
 
     def next_response(self) -> bytes:
-        """Return the next response to this client."""
         prefix = b"%d " % self.session_id
         while True:
             found = wait_until(lambda: self._next(self.subscription), "a response")
@@ -144,7 +143,6 @@ class ManualClient:
                 return found.removeprefix(prefix)
 
     def request_duologue(self, key: int = 0xDEADBEEF) -> texts.EchoAddress:
-        """Request a duologue and return its address."""
         response = self.request(f"HELLO {key:X}")
         found = texts.decode_response(b"%d %s" % (self.session_id, response), self.session_id, key)
         assert isinstance(found, texts.EchoAddress), response

@@ -90,10 +90,7 @@ def test_row_94_an_error_of_the_server_in_the_duologue_ends_the_client(
         fake_server.client, texts.fan_out_channel(HostPort(listen.host, control), 4711), texts.STREAM_ID
     )
     subscription = PolledSubscription(
-        fake_server.client,
-        texts.receive_channel(HostPort(listen.host, data), 4711),
-        texts.STREAM_ID,
-        MAX_MESSAGE_BYTES,
+        fake_server.client, texts.receive_channel(HostPort(listen.host, data), 4711), texts.STREAM_ID, MAX_MESSAGE_BYTES
     )
     respond = responding_server(fake_server, lambda session_id, key: texts.encode_connect(session_id, key, duologue))
 

@@ -115,9 +115,7 @@ class AeronWorld:
         self.address = ServerAddress("ipc") if host == "ipc" else ServerAddress("udp", host, *free_ports(host))
 
     def server_transport(self) -> AeronServerTransport:
-        """Return a server's transport."""
         return AeronServerTransport(self.server.client)
 
     def client_transport(self) -> AeronClientTransport:
-        """Return a client's transport."""
         return AeronClientTransport(self.client.client, self.address)

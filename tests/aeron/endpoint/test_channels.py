@@ -56,9 +56,7 @@ def sockets(process: int) -> dict[tuple[str, int], int]:
     return found
 
 
-def test_row_02_two_server_ports_and_one_receive_port_carry_twenty_connections(
-    world: AeronWorld,
-) -> None:
+def test_row_02_two_server_ports_and_one_receive_port_carry_twenty_connections(world: AeronWorld) -> None:
     before_server, before_client = sockets(world.server.process.pid), sockets(world.client.process.pid)
     first = Open(world)
     dialings, pairs = [], []

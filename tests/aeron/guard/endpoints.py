@@ -41,7 +41,6 @@ class CollectingSubscription:
         return self.messages
 
     def wait_for_messages(self, count: int) -> list[bytes]:
-        """Wait for ``count`` messages, and return all."""
         wait_for(lambda: len(self.poll()) >= count, TIMEOUT_S, f"{count} messages")
         return self.messages
 
@@ -82,7 +81,6 @@ def subscription_on_free_port(
 
 @contextmanager
 def subscription_to(driver: Driver, channel: str, stream: int, port: int = 0) -> Iterator[CollectingSubscription]:
-    """Subscribe to a channel."""
     opened = CollectingSubscription(driver, channel, stream, port)
     try:
         yield opened

@@ -60,7 +60,6 @@ class FrameSender:
 
     @property
     def port(self) -> int:
-        """The port of the socket."""
         return int(self.socket.getsockname()[1])
 
     def send(self, *frames: bytes) -> None:

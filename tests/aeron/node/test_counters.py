@@ -63,11 +63,7 @@ def test_the_offsets_in_aerons_files_are_those_of_aerons_classes() -> None:
     assert [
         int(offset_of())
         for offset_of in (entry.lengthEncodingOffset, entry.stateEncodingOffset, entry.checksumEncodingOffset)
-    ] == [
-        0,
-        4,
-        8,
-    ]
+    ] == [0, 4, 8]
     assert int(jclass("io.aeron.archive.codecs.RecordingState").VALID.value()) == archive_catalog.VALID
     descriptor = jclass("io.aeron.archive.codecs.RecordingDescriptorDecoder")
     assert int(descriptor.recordingIdEncodingOffset()) == archive_catalog.RECORDING_ID_OFFSET

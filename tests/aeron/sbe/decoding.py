@@ -12,7 +12,6 @@ from aeron_spark.sbe.table import DecodeTable
 
 
 def decode_rows(table: DecodeTable, messages: Sequence[bytes | None]) -> list[dict[str, Any]]:
-    """Return the rows of some messages."""
     rows: list[dict[str, Any]] = []
     for found in SbeDecoder(table).decode(pa.array(messages, pa.binary()), lambda index: f"message {index}"):
         for array in found.columns:

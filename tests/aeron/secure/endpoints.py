@@ -74,7 +74,6 @@ class World:
         self._opened: list[MessageServer | Client] = []
 
     def free_address(self, host: str = "127.0.0.1") -> ServerAddress:
-        """Return a free server address."""
         return ServerAddress("ipc") if host == "ipc" else ServerAddress("udp", host, *free_ports(host))
 
     def server(
@@ -92,12 +91,7 @@ class World:
         server.start(addresses)
         return server
 
-    def unstarted(
-        self,
-        store: PeerStore | None = None,
-        tap: Tap | None = None,
-        **changes: Any,
-    ) -> MessageServer:
+    def unstarted(self, store: PeerStore | None = None, tap: Tap | None = None, **changes: Any) -> MessageServer:
         """Return a server that does not listen."""
         listen = AeronServerTransport if tap is None else tap.server_transport
         server = MessageServer(
@@ -136,7 +130,6 @@ class World:
         return client
 
     def connected(self, address: ServerAddress, **changes: Any) -> Client:
-        """Return a connected client."""
         client = self.client(address, **changes)
         client.connect(TIMEOUT_S)
         return client

@@ -29,7 +29,6 @@ class RawSessions:
         self.sent = 0
 
     def send(self, sessions: list[list[bytes]]) -> None:
-        """Send the packets of each session."""
         for at in range(0, len(sessions), BATCH_SESSIONS):
             started = []
             for packets in sessions[at : at + BATCH_SESSIONS]:

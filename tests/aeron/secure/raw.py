@@ -42,7 +42,6 @@ class Raw:
         )
 
     def send(self, packet: bytes) -> None:
-        """Send one packet."""
         wait_for(lambda: self.poll() or self.pair.publication.connected, TIMEOUT_S, "the server's port to respond")
         wait_for(lambda: self.pair.publication.offer(packet) is None, TIMEOUT_S, "room for a packet")
 

@@ -135,9 +135,7 @@ def test_row_44_key_files_last_over_restarts_and_only_their_user_can_read_them(w
         world.client(address, store=FilePeerStore(KeyPaths.below(folders[1]))).connect(TIMEOUT_S)
 
 
-def test_row_43_and_row_44_stores_in_memory_are_separate_and_know_two_servers_of_one_host(
-    world: World,
-) -> None:
+def test_row_43_and_row_44_stores_in_memory_are_separate_and_know_two_servers_of_one_host(world: World) -> None:
     addresses, store = [world.free_address(), world.free_address()], MemoryPeerStore()
     servers = [world.server(address) for address in addresses]
     for address in addresses:

@@ -295,9 +295,7 @@ def test_row_72_all_one_way_calls_arrive_and_a_thousand_calls_get_responses(ends
     assert runner_of(ends.client.connection).usage["calls"] == 0
 
 
-def test_row_73_listeners_of_type_base_type_and_connection_are_called_and_exceptions_reported(
-    ends: Pair,
-) -> None:
+def test_row_73_listeners_of_type_base_type_and_connection_are_called_and_exceptions_reported(ends: Pair) -> None:
     called: list[str] = []
 
     def broken(_: Connection, __: object) -> None:

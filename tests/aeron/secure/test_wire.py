@@ -99,7 +99,6 @@ def channels(aeron_dir: str, counter: int) -> list[str]:
 
 
 def parameters(channel: str) -> dict[str, str]:
-    """Return the parameters of a channel."""
     return dict(one.split("=", 1) for one in channel.partition("?")[2].split("|") if "=" in one)
 
 

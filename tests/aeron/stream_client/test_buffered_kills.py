@@ -104,9 +104,7 @@ def test_a_producer_killed_between_its_commits_and_the_servers_has_each_transact
     assert stream.last_committed(WRITER).transaction == -1, "the server has a transaction already"
     blocked_commit.go.set()
     wait_for(
-        lambda: stream.last_committed(WRITER).transaction == 0,
-        TIMEOUT_S,
-        "the server to commit the first transaction",
+        lambda: stream.last_committed(WRITER).transaction == 0, TIMEOUT_S, "the server to commit the first transaction"
     )
 
     client = connect()

@@ -12,14 +12,7 @@ import pytest
 
 from aeron_spark.aeron.archive import archive_of
 from aeron_spark.client.client import Client
-from aeron_spark.errors import (
-    AeronSparkError,
-    DataFormatError,
-    DataLossError,
-    OptionError,
-    RefusedError,
-    UsageError,
-)
+from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, OptionError, RefusedError, UsageError
 from aeron_spark.log.epochs import NoEpochWarning
 from aeron_spark.server.server import Server
 from aeron_spark.stream_client.reader import StreamReader

@@ -112,7 +112,6 @@ def test_a_server_marks_the_arrow_rows_that_it_has_checked(
 
 
 def groups_of(log: ServerLog, wanted: Range) -> list[PlacedGroup]:
-    """Return the two groups of a range."""
     found = [one for one in read_range(log, wanted) if isinstance(one, PlacedGroup)]
     assert len(found) == 2
     return found

@@ -35,13 +35,7 @@ Task = tuple[int, int, Sequence[bytes]]  # partition, task, values
 
 
 def stage_rows(
-    stream: Stream,
-    transaction: int,
-    tasks: Sequence[Task],
-    *,
-    writer: str = "w",
-    run: str = "r",
-    ahead: bool = False,
+    stream: Stream, transaction: int, tasks: Sequence[Task], *, writer: str = "w", run: str = "r", ahead: bool = False
 ) -> list[StagedPart]:
     """Stage the values of each task, and publish them ahead if ``ahead``; return the references for the commit."""
     refs = []
@@ -127,12 +121,10 @@ def _messages(begin: int, log: bytes, term_length: int, initial_term_id: int) ->
 
 
 def read_values(stream: Stream, partition: int) -> list[bytes]:
-    """Return the messages of a partition."""
     return [value for _, value in read_messages(stream, partition)]
 
 
 def read_groups(stream: Stream, partition: int) -> list[Group]:
-    """Return the groups of a partition."""
     reassembler = Reassembler(stream.states()[partition].start)
     found = [reassembler.feed(decode(message), at) for at, message in read_messages(stream, partition)]
     assert reassembler.unfinished is None

@@ -49,7 +49,6 @@ def instructions(name: str) -> list[Instruction]:
 
 
 def only(name: str) -> Instruction:
-    """Return the one instruction of this name."""
     (found,) = instructions(name)
     return found
 

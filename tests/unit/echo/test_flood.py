@@ -242,9 +242,7 @@ def test_a_new_client_gets_its_response_during_a_flood(fakes: FakeAeron) -> None
     server.close()
 
 
-def test_the_servers_channels_have_guard_rules_and_a_duologue_has_an_owner(
-    fakes: FakeAeron,
-) -> None:
+def test_the_servers_channels_have_guard_rules_and_a_duologue_has_an_owner(fakes: FakeAeron) -> None:
     seen: list[EchoEvent] = []
     server = make_server(seen, [0.0])
     fakes.subscription.added = [Image(1, "198.51.100.7:4000", [texts.encode_hello_2(7)])]

@@ -415,13 +415,7 @@ PROTOCOL: Final = (
         ),
     ),
     *map(_payload_decoder, _PAYLOADS),
-    Decoder(
-        "hint",
-        lambda data: decode_hint(data.decode("latin-1")),
-        _hint,
-        WORDS,
-        use=encode_hint,
-    ),
+    Decoder("hint", lambda data: decode_hint(data.decode("latin-1")), _hint, WORDS, use=encode_hint),
     Decoder("type summary", _decode_summary, _summary, messagepack(), use=_use_summary, long_samples=_long_summaries),
     Decoder("error", decode_error, _error, JSON, use=_use_error),
     Decoder(

@@ -223,10 +223,7 @@ def trust_ten_servers(path: Path, first: int) -> None:
 @pytest.mark.slow
 def test_concurrent_writers_do_not_lose_lines(path: Path) -> None:
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER_PROGRAM, str(path), str(first)],
-            env=python_environ(),
-        )
+        subprocess.Popen([sys.executable, "-c", WRITER_PROGRAM, str(path), str(first)], env=python_environ())
         for first in (1000, 2000)
     ]
     with ThreadPoolExecutor(4) as pool:

@@ -74,10 +74,7 @@ def test_a_checkpoint_of_another_payload_is_refused_with_both_names() -> None:
     log, start = begin_without_rows()
     log.messages, log.held = {"embedded/0": [(64, 1)]}, "arrow"
     end = planner(log, "arrow").latest(start, limited=True)
-    for refused in (
-        lambda: planner(log).latest(end, limited=True),
-        lambda: planner(log).between(start, end),
-    ):
+    for refused in (lambda: planner(log).latest(end, limited=True), lambda: planner(log).between(start, end)):
         with pytest.raises(
             DataFormatError, match=r"checkpoint is of arrow rows .* columns of raw ones.* payload=arrow"
         ):

@@ -127,11 +127,7 @@ def test_a_batch_ignores_trigger_limits_and_lists_them_as_ignored() -> None:
         (False, {"maxBytesPerTrigger": "lots"}, "option 'maxBytesPerTrigger' must be a size"),
         (True, {"startPosition": "64"}, "option 'startPosition' is only for batch reads"),
         (True, {"startingTimestamp": "-1h", "startingOffsets": "latest"}, "both set the start of the read"),
-        (
-            True,
-            {"startingTimestamp": "-1h", "payload": "raw"},
-            "needs 'timestampFrom' for a 'raw' stream",
-        ),
+        (True, {"startingTimestamp": "-1h", "payload": "raw"}, "needs 'timestampFrom' for a 'raw' stream"),
         (
             True,
             {"readPath": "files", "archive": "embedded,aeron:udp?endpoint=archive.example:8010"},

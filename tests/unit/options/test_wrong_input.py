@@ -104,10 +104,7 @@ def test_a_server_option_is_refused_at_a_client_and_a_client_option_at_a_server(
         ({**STREAM, "stream": "s"}, "is only for the route through a server, and 'server' is missing"),
         ({"server": "h:1", "stream": "s"}, "option 'server' needs 'serverKey'"),
         ({**STREAM, "STREAMID": "1002"}, "option 'streamId' is given twice, with different values"),
-        (
-            {**STREAM, "streamId": "2147483648"},
-            "must be a whole number from -2147483648 to 2147483647",
-        ),
+        ({**STREAM, "streamId": "2147483648"}, "must be a whole number from -2147483648 to 2147483647"),
         ({**STREAM, "streamId": "ten"}, "option 'streamId' must be a whole number"),
         ({**STREAM, "connectTimeout": "0s"}, "option 'connectTimeout' must be a duration above zero"),
         ({**STREAM, "connectTimeout": "-1s"}, "option 'connectTimeout' must be a duration above zero"),

@@ -186,11 +186,11 @@ def test_a_message_is_chosen_by_name_or_id_and_several_become_structs() -> None:
 
 def test_modes_and_metadata_add_columns() -> None:
     assert columns("Heartbeat", mode=OnMalformed.PERMISSIVE, metadata=True).arrow_schema.names == [
-        *("_corrupt_record", "_aeron_templateId", "_aeron_version"),
+        *("_corrupt_record", "_aeron_templateId", "_aeron_version")
     ]
     assert columns("Heartbeat", framing=Framing.SEQUENCE, metadata=True).arrow_schema.names[-1] == "_aeron_row"
     assert columns("Heartbeat", framing=Framing.CLUSTER, metadata=True).arrow_schema.names[2:] == [
-        *("_aeron_leadershipTermId", "_aeron_clusterSessionId", "_aeron_clusterTimestamp"),
+        *("_aeron_leadershipTermId", "_aeron_clusterSessionId", "_aeron_clusterTimestamp")
     ]
 
 

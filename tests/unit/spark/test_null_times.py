@@ -30,11 +30,7 @@ def test_a_raw_stream_without_times_gives_one_warning(caplog: pytest.LogCaptureF
 
 @pytest.mark.parametrize(
     ("payload", "schema", "more"),
-    [
-        ("raw", RAW, {"timestampFrom": "reserved-ns"}),
-        ("raw", StructType(RAW.fields[:1]), {}),
-        ("framed", FRAMED, {}),
-    ],
+    [("raw", RAW, {"timestampFrom": "reserved-ns"}), ("raw", StructType(RAW.fields[:1]), {}), ("framed", FRAMED, {})],
 )
 def test_other_streams_give_none(
     caplog: pytest.LogCaptureFixture, payload: str, schema: StructType, more: dict[str, str]

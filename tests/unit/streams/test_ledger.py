@@ -273,10 +273,7 @@ def test_records_that_contradict_the_state_change_nothing(record: Record, why: s
 def test_impossible_ends_and_ids_are_refused() -> None:
     with pytest.raises(UsageError, match="no partition 3"):
         Ledger(1).prepare_commit(of(0), Change({3: 32}), NOW)
-    for call in (
-        Ledger(1).is_committed,
-        lambda transaction: Ledger(1).prepare_commit(transaction, Change(), NOW),
-    ):
+    for call in (Ledger(1).is_committed, lambda transaction: Ledger(1).prepare_commit(transaction, Change(), NOW)):
         with pytest.raises(UsageError, match="transaction id -1 is negative"):
             call(of(-1))
 

@@ -53,10 +53,7 @@ def test_each_producer_may_repeat_transactions_without_a_producer() -> None:
     now = msgspec.msgpack.decode(encode_record(Ledger(1).snapshot()))
     writers = {"writer": {"run": "r1", "last": 4, "earlier": [], "time_ns": NOW, "once": False}}
     old = {**now, "transactions": 1, "time_ns": NOW, "writers": writers}
-    for records in (
-        [decode_record(msgspec.msgpack.encode(old))],
-        [CommitRecord("writer", "r1", 4, NOW)],
-    ):
+    for records in ([decode_record(msgspec.msgpack.encode(old))], [CommitRecord("writer", "r1", 4, NOW)]):
         ledger = Ledger.replay(1, records)
         assert ledger.is_committed(of(4, producer="A"))
         commit(ledger, 5, run="r2", producer="A")

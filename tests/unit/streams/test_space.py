@@ -31,12 +31,7 @@ from aeron_spark.waiting import wait_for
 from aeron_spark.wire.stream_requests import PurgedPartition
 from tests.ending import LONG_TIMEOUT_S
 from tests.stream_requests import create_request
-from tests.unit.streams.simulated_store import (
-    PARTITIONS,
-    SEGMENT,
-    Killed,
-    Site,
-)
+from tests.unit.streams.simulated_store import PARTITIONS, SEGMENT, Killed, Site
 
 
 @pytest.fixture
@@ -238,7 +233,7 @@ class Spaces(RuleBasedStateMachine):
     @rule(
         sizes=st.lists(st.lists(st.integers(0, 8_000), max_size=5), min_size=PARTITIONS, max_size=PARTITIONS).filter(
             any
-        ),
+        )
     )
     def commit(self, sizes: list[list[int]]) -> None:
         self.site.clock.now += 0.001
@@ -306,9 +301,7 @@ class Spaces(RuleBasedStateMachine):
         self.reopen()
 
     @rule(
-        steps=st.integers(0, 25),
-        doing=st.sampled_from(["commit", "keep house", "purge"]),
-        size=st.integers(0, 8_000),
+        steps=st.integers(0, 25), doing=st.sampled_from(["commit", "keep house", "purge"]), size=st.integers(0, 8_000)
     )
     def kill_during(self, steps: int, doing: str, size: int) -> None:
         self.site.archive.deadly = steps

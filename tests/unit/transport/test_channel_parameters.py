@@ -92,10 +92,7 @@ def test_a_right_value_is_accepted(good: str) -> None:
         ("control-mode=dynamc", "is not one of dynamic, manual, response"),
         ("group=maybe", "is not one of true, false, infer"),
         ("channel-rcv-ts-offset=front", "is not a number from 0 to 65504, nor reserved"),
-        (
-            "response-correlation-id=x",
-            "is not a number from -1 to 9223372036854775807, nor prototype",
-        ),
+        ("response-correlation-id=x", "is not a number from -1 to 9223372036854775807, nor prototype"),
     ],
 )
 def test_a_wrong_value_is_refused(bad: str, why: str) -> None:

@@ -43,10 +43,7 @@ def test_the_page_has_the_stream_of_handshakes() -> None:
 
 def test_over_ipc_only_the_servers_handshake_packets_have_a_control_mode() -> None:
     ipc = ServerAddress("ipc")
-    with_mode = [
-        channels.response_out(ipc, 35, 4343, SETTINGS),
-        channels.response_in(ipc, None, SETTINGS),
-    ]
+    with_mode = [channels.response_out(ipc, 35, 4343, SETTINGS), channels.response_in(ipc, None, SETTINGS)]
     without = [
         channels.handshake_out(ipc, None, 17, 4242, SETTINGS), channels.handshake_in(ipc, SETTINGS),
         channels.client_link_out(ipc, None, IDS, SETTINGS, 18), channels.link_in(ipc, IDS, SETTINGS),

@@ -50,12 +50,7 @@ def noted_last(channel: str) -> str:
 def test_each_name_is_stored_up_to_100_characters(by: str, query: str) -> None:
     noted = with_start("aeron:ipc?alias=flights", RecordingStart(5, by, query))
     assert start_of(noted) == RecordingStart(5, by[:100], query[:100])
-    assert (
-        ChannelUri.parse(noted).get(
-            "alias",
-        )
-        is not None
-    )
+    assert ChannelUri.parse(noted).get("alias") is not None
     assert without_start(noted) == "aeron:ipc?alias=flights"
 
 

@@ -152,10 +152,7 @@ def test_every_truncated_message_is_an_error(vector: dict[str, Any]) -> None:
         (changed(6, b"\x01"), "its LAST flag is False, but its payload ends at 5 of 5"),
         (changed(24, b"\x04"), "its LAST flag is True, but its payload ends at 5 of 4"),
         (changed(24, b"\x06"), "its LAST flag is True, but its payload ends at 5 of 6"),
-        (
-            changed(6, b"\x01", changed(24, b"\x06", LITERAL[:88])),
-            "it is an empty chunk of a group",
-        ),
+        (changed(6, b"\x01", changed(24, b"\x06", LITERAL[:88])), "it is an empty chunk of a group"),
         (changed(12, b"\x02"), "it has one value, but announces 2 rows"),
     ],
 )

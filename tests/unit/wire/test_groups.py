@@ -206,12 +206,7 @@ def test_any_payload_can_be_split_and_reassembled(payload: bytes, room: int, pos
     )
 
 
-@given(
-    st.lists(
-        st.tuples(st.binary(max_size=60), st.integers(1, 20), st.integers(0, 60)),
-        max_size=12,
-    )
-)
+@given(st.lists(st.tuples(st.binary(max_size=60), st.integers(1, 20), st.integers(0, 60)), max_size=12))
 def test_complete_groups_are_reassembled_between_unfinished_ones(groups: list[tuple[bytes, int, int]]) -> None:
     """Only the first ``sent_chunks`` chunks of each group are sent; complete groups arrive, others are counted."""
     reassembler = Reassembler()
