@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from aeron_spark.aeron.guard import SessionOwner
 from aeron_spark.echo import conversation, echo1, echo2, texts
 from aeron_spark.echo.conversation import (
     INTERVAL_S,
@@ -190,7 +191,7 @@ class FakeAeron:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.channels: list[str] = []
-        self.registered: list[tuple[str, dict[str, Any]]] = []
+        self.registered: list[SessionOwner] = []
         self.subscription = FakeSubscription()
         self.publication = Publication()
 
@@ -202,8 +203,8 @@ class FakeAeron:
             self.channels.append(channel if isinstance(channel, str) else channel(77))
             return self.publication
 
-        def register(client: object, direction: str, **options: Any) -> Any:
-            self.registered.append((direction, options))
+        def register(client: object, owner: SessionOwner, **options: Any) -> Any:
+            self.registered.append(owner)
             return self.publication  # which can be closed, too
 
         for module in (echo1, echo2):
@@ -255,7 +256,7 @@ def test_the_servers_channels_have_guard_rules_and_a_duologue_has_an_owner(fakes
     assert (len(fakes.channels), len(guarded)) == (5, 5)
     # a client joins the channel of all clients before it knows a session id
     assert all("|guard-joining=true" in channel for channel in guarded)
-    owners = {(direction, options["port"], options["address"]) for direction, options in fakes.registered}
+    owners = {(owner.direction, owner.port, owner.address) for owner in fakes.registered}
     assert owners == {
         ("received", duologue.data_port, "198.51.100.7"),
         ("published", duologue.control_port, "198.51.100.7"),
