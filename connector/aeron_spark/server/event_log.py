@@ -84,7 +84,8 @@ class EventLog:
         log: logging.Logger = LOG, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         """``name_of`` returns the name of a client's key for logs. ``clients_file`` has the keys' own limits."""
-        self._facts: Final = facts
+        self.facts: Final = facts
+        """The facts that it reports."""
         self._name_of: Final = name_of
         self._clients_file: Final = None if clients_file is None else str(clients_file)
         self._log: Final = log
@@ -129,7 +130,7 @@ class EventLog:
             _check(declared, fields)
         if any(isinstance(value, bytes | bytearray | memoryview) for value in present.values()):
             raise ValueError(f"event {event!r} has a value in bytes, which could be a secret")
-        self._facts.emit(EventReported(event, present))
+        self.facts.emit(EventReported(event, present))
         self.report_suppressed_when_due()
         subject = next((present[field] for field in SUBJECTS if field in present), None)
         level = level or declared.level

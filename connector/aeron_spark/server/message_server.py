@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark.connection.connection import Connection
@@ -17,7 +16,6 @@ from aeron_spark.connection.runtime import Runtime
 from aeron_spark.connection.usage import Rates
 from aeron_spark.errors import AeronSparkError, EndedError, RefusedError, UsageError
 from aeron_spark.facts import Bus
-from aeron_spark.keys.clients_file import default_name
 from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.access import Candidate, PeerStore
 from aeron_spark.protocol.sources import Refusal
@@ -47,20 +45,18 @@ class MessageServer(Endpoint):
         options: LiveOptions,
         connection_class: type[Connection] = Connection,
         bans: StoredBans | None = None,
-        name_of: Callable[[bytes], str] = default_name,
-        clients_file: Path | None = None,
         log_space: LogSpace | None = None,
-        facts: Bus | None = None,
+        events: EventLog | None = None,
         loop: Loop | None = None,
     ) -> None:
-        """``name_of`` returns the name of a client's key for logs. ``clients_file`` has the limits of keys.
+        """``log_space`` has the room of the media driver's logs; None: no limit.
 
-        ``log_space`` has the room of the media driver's logs; None: no limit. ``facts`` also has those of other parts.
+        ``events`` reports the facts of the server, and has those of its other parts.
         """
-        self.facts: Final = facts or Bus()
-        """The facts of the server. Subscribe before the start."""
-        self.events: Final = EventLog(self.facts, name_of, clients_file)
+        self.events: Final = events or EventLog(Bus())
         """The events of the server."""
+        self.facts: Final = self.events.facts
+        """The facts of the server. Subscribe before the start."""
         self._options: Final = options
         runtime = Runtime(loop or Loop("aeron-spark-server"), lambda: options.value, self.facts)
         self._connection_class: Final = connection_class

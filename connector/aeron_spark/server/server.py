@@ -110,8 +110,8 @@ class Server(Endpoint):
             self._bans: Final = StoredBans()
             self._messages: Final = MessageServer(
                 self._node.open_transport, peers, self._live, connection_class, self._bans,
-                name_of=lambda key: name_of(peers, key), clients_file=None if clients is None else clients.path,
-                log_space=LogSpace(self._driver_space), facts=self._facts,
+                LogSpace(self._driver_space),
+                EventLog(self._facts, lambda key: name_of(peers, key), None if clients is None else clients.path),
             )  # fmt: skip
             super().__init__(self._messages.runtime)
             self._housekeeper: Final = StoreHousekeeper(self._node.open_streams, self._runtime.report)

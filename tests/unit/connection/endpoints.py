@@ -16,12 +16,14 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.connection.loop import Loop
 from aeron_spark.connection.runtime import Runtime
+from aeron_spark.facts import Bus
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.options import ClientOptions, LiveOptions, ServerOptions
 from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.reused_threads import IDLE_NAME
 from aeron_spark.server.ban_file import StoredBans
+from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import ServerAddress
 from tests.memory_transport import MemoryClientTransport, MemoryNetwork, MemoryServerTransport
@@ -165,7 +167,8 @@ class World:
         live = options if isinstance(options, LiveOptions) else LiveOptions(options or server_options())
         server = MessageServer(
             lambda: MemoryServerTransport(self.network), store or MemoryPeerStore(),
-            live, connection_class, bans=bans, clients_file=clients_file, loop=self.loop("aeron-spark-server"),
+            live, connection_class, bans=bans, events=EventLog(Bus(), clients_file=clients_file),
+            loop=self.loop("aeron-spark-server"),
         )  # fmt: skip
         self.runtimes.append(server.runtime)
         self.add(server)
