@@ -21,6 +21,7 @@ class Program(subprocess.Popen[str]):
     """A process that a failed ``with`` block kills; Popen would wait for its end without a deadline."""
 
     def send(self, line: str) -> None:
+        assert self.stdin is not None  # it is a pipe
         self.stdin.write(f"{line}\n")
         self.stdin.flush()
 
