@@ -68,7 +68,7 @@ def test_files_of_an_ended_driver_are_found(own_dir: Path, monkeypatch: pytest.M
     assert [(finding.verdict, finding.remedy) for finding in found] == [
         ("warning", "Nothing to do: the next start removes them.")
     ]
-    monkeypatch.setattr("aeron_spark.node.state_files.DRIVER_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("aeron_spark.aeron.counters.DRIVER_TIMEOUT_S", 0.0)
     leftovers = [
         finding for finding in doctor.examine(node.local_node_paths(own_dir)) if finding.subject == "leftovers"
     ]

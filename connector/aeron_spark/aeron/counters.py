@@ -107,7 +107,7 @@ def ascii_text(part: memoryview, at: int) -> str:
 LOSS_FILE: Final = "loss-report.dat"
 UNUSED: Final = 0  # states of a counter: CountersReader.RECORD_UNUSED
 ALLOCATED: Final = 1  # CountersReader.RECORD_ALLOCATED
-DRIVER_TIMEOUT_S: Final = 10.0  # Aeron's default
+DRIVER_TIMEOUT_S: Final = 10.0  # seconds without a heartbeat after which Aeron calls a driver dead
 
 META_LENGTH: Final = 512  # bytes of a counter's metadata: state, type, key, label
 TYPE_ID_OFFSET: Final = 4
@@ -155,20 +155,26 @@ class Counter:
 
 
 @dataclass(frozen=True, slots=True)
-class DriverInfo:
-    """A media driver: ``started`` in seconds since the epoch, ages and timeouts in seconds."""
+class DriverLiveness:
+    """Process id, start and last heartbeat of a media driver, from its CnC file."""
 
-    aeron_dir: str
     pid: int
-    started: float
-    heartbeat_age: float  # infinite after it has closed
-    client_liveness_timeout: float
-    cnc_version: str
+    started: float  # seconds since the epoch
+    heartbeat_age: float  # seconds; infinite after the driver has closed
 
     @property
     def alive(self) -> bool:
         """Whether the driver is alive by Aeron's rule."""
         return self.heartbeat_age < DRIVER_TIMEOUT_S
+
+
+@dataclass(frozen=True, slots=True)
+class DriverInfo(DriverLiveness):
+    """A media driver; its timeout in seconds."""
+
+    aeron_dir: str
+    client_liveness_timeout: float
+    cnc_version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,14 +233,20 @@ class StreamBacklog:
 def read_driver(aeron_dir: str) -> DriverInfo:
     """Return a description of the running or ended driver in ``aeron_dir``. Raises ConnectError without its files."""
     with open_cnc(aeron_dir) as cnc:
-        return DriverInfo(
-            aeron_dir=aeron_dir,
-            pid=cnc.pid,
-            started=cnc.started_ms / 1000,
-            heartbeat_age=time.time() - cnc.heartbeat_ms / 1000 if cnc.heartbeat_ms > 0 else float("inf"),
-            client_liveness_timeout=cnc.liveness_timeout_ns / 1e9,
-            cnc_version=".".join(map(str, cnc.version)),
-        )
+        found, version = _liveness(cnc, time.time()), ".".join(map(str, cnc.version))
+        timeout_s = cnc.liveness_timeout_ns / 1e9
+        return DriverInfo(found.pid, found.started, found.heartbeat_age, aeron_dir, timeout_s, version)
+
+
+def read_liveness(aeron_dir: str, now: float | None = None) -> DriverLiveness:
+    """Return the liveness of the driver in ``aeron_dir``. Raises ConnectError without its files."""
+    with open_cnc(aeron_dir) as cnc:
+        return _liveness(cnc, time.time() if now is None else now)
+
+
+def _liveness(cnc: Cnc, now: float) -> DriverLiveness:
+    age = now - cnc.heartbeat_ms / 1000 if cnc.heartbeat_ms > 0 else float("inf")
+    return DriverLiveness(cnc.pid, cnc.started_ms / 1000, age)
 
 
 def read_counters(aeron_dir: str, type_ids: Collection[int] | None = None) -> tuple[Counter, ...]:

@@ -26,12 +26,12 @@ from typing import Final, Protocol, TypeVar
 from aeron_spark import node
 from aeron_spark.aeron.archive_catalog import CATALOG_FILE, parse_catalog
 from aeron_spark.aeron.boundary import UnwalkableFilesError, Walked, WalkRange, WantedBoundary, find_end, walk_files
-from aeron_spark.aeron.counters import read_recorded_positions
+from aeron_spark.aeron.counters import DRIVER_TIMEOUT_S, read_recorded_positions
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.errors import ConnectError, DataLossError, SetupError
 from aeron_spark.log.api import EMBEDDED, Boundary
 from aeron_spark.node import NodeHandle
-from aeron_spark.node.state_files import DRIVER_TIMEOUT_S, driver_liveness, read_archive_mark
+from aeron_spark.node.state_files import driver_liveness, read_archive_mark
 from aeron_spark.options import DirectRoute
 from aeron_spark.process import ProcessCache
 from aeron_spark.transport.addresses import HostPort, unknown_host

@@ -30,8 +30,9 @@ from aeron_spark.aeron.archive_catalog import (
     STOP_TIMESTAMP_OFFSET,
     VALID,
 )
+from aeron_spark.aeron.counters import DRIVER_TIMEOUT_S
 from aeron_spark.aeron.recording import NULL_POSITION
-from aeron_spark.node.state_files import DRIVER_TIMEOUT_S, archive_mark_age
+from aeron_spark.node.state_files import archive_mark_age
 
 DESCRIPTOR: Final = struct.Struct(
     "<16x"  # control session, correlation

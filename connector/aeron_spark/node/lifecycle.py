@@ -25,6 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from aeron_spark.aeron.counters import DriverLiveness
 from aeron_spark.errors import (
     ConnectError,
     OptionError,
@@ -38,7 +39,7 @@ from aeron_spark.node import paths, state_files
 from aeron_spark.node.locks import FileLock, is_locked, owner_pid
 from aeron_spark.node.paths import NodePaths, node_paths
 from aeron_spark.node.settings import NodeSettings, differences, machine_cores, parse_requested, parse_settings
-from aeron_spark.node.state_files import DriverLiveness, NodeHandle, driver_liveness
+from aeron_spark.node.state_files import NodeHandle, driver_liveness
 
 STALL_TIMEOUT_S: Final = 60.0  # without a new stage and without processor time, a start is stuck after this time
 FIRST_STAGE: Final = "loading its program"  # before the process has written a stage

@@ -17,13 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from aeron_spark.aeron.counters import open_cnc
+from aeron_spark.aeron.counters import DriverLiveness, read_liveness
 from aeron_spark.errors import AeronSparkError, ConnectError, SetupError, decode_error, encode_error
 from aeron_spark.files import replace_file
 from aeron_spark.node.locks import FileLock
 from aeron_spark.node.settings import NodeSettings, settings_from_json
-
-DRIVER_TIMEOUT_S: Final = 10.0  # seconds without a heartbeat after which Aeron calls a driver dead
 
 MARK_FILE: Final = "archive-mark.dat"
 MARK_HEADER: Final = struct.Struct(
@@ -35,34 +33,17 @@ MARK_HEADER: Final = struct.Struct(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class DriverLiveness:
-    """Process id, start and last heartbeat of a media driver, from its CnC file."""
-
-    pid: int
-    started: float  # seconds since the epoch
-    heartbeat_age: float  # seconds; infinite after the driver has closed
-
-    @property
-    def alive(self) -> bool:
-        """Whether the driver is alive by Aeron's rule."""
-        return self.heartbeat_age < DRIVER_TIMEOUT_S
-
-
 def driver_liveness(aeron_dir: Path, now: float | None = None) -> DriverLiveness | None:
     """Return the liveness of the driver in ``aeron_dir``, or None without a complete, readable CnC file.
 
     Raises OSError if this process or the system has no free descriptor.
     """
     try:
-        with open_cnc(str(aeron_dir)) as cnc:
-            pid, started_ms, heartbeat_ms = cnc.pid, cnc.started_ms, cnc.heartbeat_ms
+        return read_liveness(str(aeron_dir), now)
     except ConnectError as error:
         if isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.EMFILE, errno.ENFILE):
             raise error.__cause__ from None
         return None
-    age = (time.time() if now is None else now) - heartbeat_ms / 1000 if heartbeat_ms > 0 else float("inf")
-    return DriverLiveness(pid, started_ms / 1000, age)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from aeron_spark.aeron.counters import DriverLiveness
 from aeron_spark.errors import InUseError, SetupError
 from aeron_spark.node import paths
 from aeron_spark.node.locks import FileLock
-from aeron_spark.node.state_files import MARK_HEADER, DriverLiveness
+from aeron_spark.node.state_files import MARK_HEADER
 
 
 def alive(pid: int) -> object:

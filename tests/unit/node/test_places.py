@@ -12,13 +12,13 @@ import pytest
 
 import aeron_spark
 from aeron_spark import node
+from aeron_spark.aeron.counters import DriverLiveness
 from aeron_spark.cli.main import main
 from aeron_spark.errors import ConnectError, SetupError
 from aeron_spark.facts import Bus
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import lifecycle
 from aeron_spark.node.locks import FileLock
-from aeron_spark.node.state_files import DriverLiveness
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.server.server_node import ServerNode
 from tests.ports import free_ports

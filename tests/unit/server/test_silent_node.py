@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from aeron_spark import node
+from aeron_spark.aeron.counters import DriverLiveness
 from aeron_spark.errors import ConnectError, WaitTimeout
 from aeron_spark.facts import Bus
-from aeron_spark.node.state_files import DriverLiveness
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.server import server_node
 from aeron_spark.server.server_node import ServerNode
