@@ -387,6 +387,7 @@ class MemoryInbox:
         self._closed = True
         for token in list(self.subscriptions):
             self.close_subscription(token)
+        self.extra.clear()
         self.wake()
 
 

@@ -19,6 +19,7 @@ def connected_client(world: World, number: int) -> Client:
     return client
 
 
+@pytest.mark.threads
 def test_all_clients_connect_send_ping_and_close(world: World) -> None:
     server = world.server()
     received: list[bytes] = []
@@ -39,6 +40,7 @@ def test_all_clients_connect_send_ping_and_close(world: World) -> None:
     wait_for(lambda: not server.connections, "all clients to close")
 
 
+@pytest.mark.threads
 def test_refused_clients_are_counted_and_the_others_continue(world: World) -> None:
     server = world.server(server_options(max_connections=2))
     server.on_message(bytes, lambda c, m: None)
@@ -49,6 +51,7 @@ def test_refused_clients_are_counted_and_the_others_continue(world: World) -> No
     assert "Server is full" in failure.first
 
 
+@pytest.mark.threads
 def test_no_more_clients_connect_after_a_stop(world: World) -> None:
     server = world.server()
     connected: list[Connection] = []
@@ -63,6 +66,7 @@ def test_no_more_clients_connect_after_a_stop(world: World) -> None:
     assert report.failures == []
 
 
+@pytest.mark.threads
 def test_the_progress_of_each_phase_is_reported(world: World) -> None:
     world.server()
     progress: list[tuple[str, int, int]] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -16,18 +15,18 @@ from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.protocol.sources import Network, Refusal
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import PublicationRejected
-from tests.ending import LONG_TIMEOUT_S, call_in_time
+from tests.ending import LONG_TIMEOUT_S
 from tests.memory_transport import MemoryPublication
-from tests.unit.connection.endpoints import TIMEOUT_S, World, client_options, server_options, wait_for
+from tests.unit.connection.endpoints import TIMEOUT_S, World, client_options, result_of, server_options, wait_for
 
 
 def test_a_refusal_is_final_for_a_connect(world: World) -> None:
     world.server(server_options(deny=(Network.parse("0.0.0.0/0"),)))
     client = world.client(connect=False)
-    started = time.monotonic()
+    started = world.clock()
     with pytest.raises(RefusedError, match="Connection was not permitted!"):
         client.connect(10)
-    assert time.monotonic() - started < 5
+    assert world.clock() - started < 5
 
 
 def limited(world: World, **limits: Any) -> MessageServer:
@@ -53,12 +52,12 @@ def test_a_temporary_refusal_is_raised_at_the_deadline_with_its_reason(world: Wo
     server = limited(world, handshakes_per_second=0.001, handshake_burst=1)
     world.client(QUICK)
     late = world.client(QUICK, connect=False)
-    started = time.monotonic()
+    started = world.clock()
     with pytest.raises(RefusedError, match=r"not authenticated: Too many handshakes.*\(rate\)") as caught:
         late.connect(0.6)
     assert "(option handshakesPerSecond of the server)" in str(caught.value)
     assert "0.001" not in str(caught.value)  # the value is for clients that have proved their key
-    assert time.monotonic() - started > 0.4
+    assert world.clock() - started > 0.4
     assert (caught.value.reason, caught.value.retriable) == ("rate", True)
     assert server.statistics["refused-rate"] >= 3  # the client tried again
     assert server.statistics["admitted"] == 1
@@ -73,7 +72,7 @@ def test_a_temporary_refusal_is_raised_even_if_no_other_attempt_finished(world: 
     pausing = quick(first_pause=2 * LONG_TIMEOUT_S, longest_pause=2 * LONG_TIMEOUT_S)
     waiting = world.client(pausing, connect=False)
     with pytest.raises(RefusedError, match=r"not authenticated: .*\(rate\)"):
-        call_in_time(lambda: waiting.connect(LONG_TIMEOUT_S), "connecting")  # another attempt would come too late
+        waiting.connect(LONG_TIMEOUT_S)  # another attempt would come too late
 
 
 @pytest.mark.parametrize("method", ["connect", "begin_connecting"])
@@ -91,7 +90,7 @@ def test_an_authenticated_temporary_refusal_does_not_end_the_attempts(world: Wor
     if method == "connect":
         client.connect(TIMEOUT_S)
     else:
-        client.begin_connecting().result(TIMEOUT_S)
+        result_of(client.begin_connecting())
     assert client.connected
     assert server.statistics["refused-server-error"] == 2
 
@@ -104,22 +103,24 @@ def test_an_authenticated_temporary_refusal_is_raised_at_the_deadline_with_its_r
     pausing = quick(first_pause=2 * LONG_TIMEOUT_S, longest_pause=2 * LONG_TIMEOUT_S)
     client = world.client(pausing, connect=False)
     with pytest.raises(RefusedError, match=r"refused the connection: .*\(server-error\)") as caught:
-        call_in_time(lambda: client.connect(LONG_TIMEOUT_S), "connecting")  # another attempt would come too late
+        client.connect(LONG_TIMEOUT_S)  # another attempt would come too late
     assert caught.value.retriable
 
 
+@pytest.mark.threads
 def test_many_clients_connect_as_fast_as_the_rate_limit_allows(world: World) -> None:
     server = limited(world, handshakes_per_second=20, handshake_burst=4)
     clients = [world.client(QUICK, connect=False) for _ in range(16)]
-    started = time.monotonic()
+    started = world.clock()
     with ThreadPoolExecutor(len(clients)) as pool:
         list(pool.map(lambda client: client.connect(20), clients))
-    assert time.monotonic() - started > 12 / 20 - 0.1
+    assert world.clock() - started > 12 / 20 - 0.1
     assert server.statistics["refused-rate"]
     wait_for(lambda: len(server.connections) == len(clients))
     assert server.statistics["session_ids"] == 2 * len(clients)
 
 
+@pytest.mark.threads
 def test_clients_beyond_the_limit_of_pending_handshakes_connect_one_after_the_other(world: World) -> None:
     server = world.server(server_options(max_pending=1, max_pending_per_address=1))
     clients = [world.client(QUICK, connect=False) for _ in range(8)]

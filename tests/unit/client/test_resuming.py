@@ -77,11 +77,11 @@ def test_a_link_that_the_server_does_not_know_any_more_is_replaced_at_once(world
 
 def test_row_51_a_client_that_vanishes_is_disconnected_once_after_the_expiry(world: World) -> None:
     server, client = world.pair()
-    started = time.monotonic()
+    started = world.clock()
     world.network.lose_driver(client._runner.transport.inbox)
     world.network.refusal = "the client is dead"
     wait_for(lambda: "disconnect" in world.recorded[server].names)
-    assert time.monotonic() - started >= 0.3
+    assert world.clock() - started >= 0.3
     assert world.recorded[server].count("disconnect") == 1
     world.network.refusal = ""
 
@@ -193,11 +193,11 @@ def test_row_58_the_buffer_is_bounded(world: World) -> None:
 
 def test_row_50_a_close_notifies_both_ends_once_and_at_once(world: World) -> None:
     server, client = world.pair(expiry=30.0)
-    started = time.monotonic()
+    started = world.clock()
     client.connection.close()
     for end in (server, client):
         wait_for(lambda end=end: "disconnect" in world.recorded[end].names)  # type: ignore[misc]
-    assert time.monotonic() - started < 5
+    assert world.clock() - started < 5
     wait_for(lambda: server.statistics["session_ids"] == 0)
     assert [world.recorded[end].count("disconnect") for end in (server, client)] == [1, 1]
     wait_for(lambda: server.statistics["sessions"] == 0)
@@ -266,7 +266,7 @@ def test_a_client_reconnects_after_the_timeout_of_its_first_connect(world: World
     server = world.server()
     client = world.client(connect=False)
     client.connect(0.5)
-    time.sleep(0.6)
+    world.sleep(0.6)
     world.network.cut()
     wait_for(lambda: not client.connected)
     world.network.heal()
@@ -286,6 +286,7 @@ def test_without_reconnect_an_outage_ends_the_connection(world: World) -> None:
     client.ping()
 
 
+@pytest.mark.threads
 def test_messages_and_calls_arrive_exactly_once_and_in_order_over_random_outages(
     world: World, rng: random.Random
 ) -> None:
@@ -344,6 +345,7 @@ def test_messages_and_calls_arrive_exactly_once_and_in_order_over_random_outages
     assert world.recorded[server].count("disconnect") == 0
 
 
+@pytest.mark.threads
 @pytest.mark.slow
 def test_no_message_overtakes_the_first_frame_of_a_resumed_link(world: World) -> None:
     """A message that is sent during a resume must not overtake OPEN."""
@@ -373,6 +375,7 @@ def test_row_42_without_validation_a_changed_key_is_accepted_flagged_and_not_sto
     world.server(store=MemoryPeerStore(keypair_from(b"1" * 32)))
     store = MemoryPeerStore()
     client = world.client(store=store)
+    wait_for(store.servers, "the server's key in the store")
     (name,) = store.servers()
     stored = store.server_key(name)
     client.close()
@@ -393,6 +396,7 @@ def test_connect_after_close_is_refused(world: World) -> None:
         client.connect(1)
 
 
+@pytest.mark.threads
 def test_two_threads_that_close_a_client_release_what_it_uses_once(world: World) -> None:
     """Regression: "Bad file descriptor" when Ctrl-C ended a load test whose clients were connecting."""
     closed: list[bool] = []

@@ -108,6 +108,7 @@ def test_a_lost_session_is_told_with_its_unconfirmed_messages_before_the_new_con
     assert received == ["confirmed", "after"]
 
 
+@pytest.mark.threads
 def test_a_message_with_acknowledge_raises_in_send_and_is_not_told(world: World) -> None:
     _, client, _, told = forgetful(world)
     raised = list[BaseException]()

@@ -27,6 +27,7 @@ from tests.unit.connection.endpoints import (
     client_options,
     kept_for,
     quick_client,
+    result_of,
     server_options,
     wait_for,
 )
@@ -163,6 +164,7 @@ def test_after_an_interrupted_reconnect_send_raises_and_connect_tries_again(
     assert received == [2]
 
 
+@pytest.mark.threads
 def test_messages_sent_during_a_reconnect_arrive_once_and_in_order(world: World) -> None:
     _, _, received = guarded(world)
     client = world.client(QUICK)
@@ -194,7 +196,7 @@ def test_the_state_of_a_client_follows_its_connection(world: World) -> None:
     with pytest.raises(ConnectError, match="there is no connection"):
         client.send(1)
     guarded(world)
-    connecting.result(TIMEOUT_S)
+    result_of(connecting)
     assert client.state == "connected"
     world.network.cut()
     wait_for(lambda: client.state == "reconnecting", "the link to be lost")

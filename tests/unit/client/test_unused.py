@@ -43,7 +43,7 @@ def test_a_client_that_loses_its_driver_without_use_ends_and_does_not_dial(world
     use = Use(world)
     use.is_in_use = False
     lose_driver(world, use.client)
-    assert use.ended.wait(TIMEOUT_S)
+    wait_for(use.ended.is_set, "the end of its use")
     assert (use.client.state, use.dials) == ("closed", 1)
 
 
@@ -52,7 +52,7 @@ def test_a_client_whose_server_ends_without_use_ends(world: World) -> None:
     use = Use(world)
     use.is_in_use = False
     server.close()
-    assert use.ended.wait(TIMEOUT_S)
+    wait_for(use.ended.is_set, "the end of its use")
     assert (use.client.state, use.dials) == ("closed", 1)
 
 
@@ -76,5 +76,5 @@ def test_a_client_whose_use_ends_during_an_outage_ends(world: World, is_refused:
     wait_for(lambda: use.dials >= 2, "the client in use to dial again")
     assert not use.ended.is_set()
     use.is_in_use = False
-    assert use.ended.wait(TIMEOUT_S)
+    wait_for(use.ended.is_set, "the end of its use")
     assert use.client.state == "closed"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 from aeron_spark.client.client import Client
 from aeron_spark.client.client_endpoint import NAME, ClientEndpoint, make_endpoint
@@ -30,6 +31,8 @@ from tests.memory_transport import MemoryClientTransport, MemoryNetwork, MemoryS
 from tests.option_groups import options_of
 from tests.remains import remains_in
 from tests.stepped_loop import VirtualTime
+
+T = TypeVar("T")
 
 TIMEOUT_S: Final = 20.0  # of waits that take milliseconds on an idle machine
 ADDRESS: Final = ServerAddress("udp", "10.0.0.1", 20121, 20122)
@@ -90,6 +93,12 @@ def wait_for(condition: Callable[[], object], what: str = "", seconds: float = T
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds:g} s for {what or condition}"
         time.sleep(0.001)
+
+
+def result_of(future: Future[T]) -> T:
+    """Return the result of a future that an endpoint ends, or raise its error."""
+    wait_for(future.done, "the end of a future")
+    return future.result(0)
 
 
 class RecordedEvents:

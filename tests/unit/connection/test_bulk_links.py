@@ -152,6 +152,7 @@ def test_a_sender_does_not_offer_open_that_the_event_loop_offers() -> None:
     assert offers == [b"frame 0", b"frame 1"]
 
 
+@pytest.mark.threads
 def test_a_bulk_link_that_ends_does_not_wait_for_its_sender(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aeron_spark.connection.bulk_links.ROOM_TIMEOUT_S", 3_600.0)
     _, client, mine, _ = both_ends(world)
@@ -218,6 +219,7 @@ def test_a_receiver_that_takes_nothing_makes_the_sender_wait(world: World) -> No
     assert [len(theirs.receive(5.0) or b"") for _ in range(2)] == [len(message), len(b"again")]
 
 
+@pytest.mark.threads
 def test_a_reader_that_catches_up_during_a_pause_is_resumed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The event loop decides to pause; before it pauses, the reader takes all messages."""
     server, _, mine, theirs = both_ends(world)
@@ -264,6 +266,7 @@ def test_close_ends_the_peers_end_after_the_sent_messages(world: World) -> None:
     assert client.connected
 
 
+@pytest.mark.threads
 def test_a_closed_bulk_link_names_its_own_close_although_the_peer_has_left(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +293,7 @@ def test_a_closed_bulk_link_names_its_own_close_although_the_peer_has_left(
         mine.send(b"more", timeout=1.0)
 
 
+@pytest.mark.threads
 def test_a_bulk_link_ends_with_its_connection(world: World) -> None:
     server, client, mine, theirs = both_ends(world)
     waiting: list[BaseException] = []

@@ -19,6 +19,7 @@ from tests.unit.connection.endpoints import TIMEOUT_S, World, server_options, wa
 from tests.unit.connection.test_remote_calls import LATER_METHODS, METHODS, Later, Things
 
 
+@pytest.mark.threads
 def test_calls_with_futures_count_for_the_limit_of_running_calls(world: World) -> None:
     server, client = world.pair(max_running=2)
     later = Later()
@@ -53,6 +54,7 @@ class Gate:
         return "here"
 
 
+@pytest.mark.threads
 def test_the_connections_of_a_key_share_its_workers_and_other_keys_have_theirs(world: World) -> None:
     gate, same_key = Gate(), MemoryPeerStore()
     server = world.server(server_options(workers=4, workers_per_key=1))
@@ -71,6 +73,7 @@ def test_the_connections_of_a_key_share_its_workers_and_other_keys_have_theirs(w
         assert (waiting.result(TIMEOUT_S), queued.result(TIMEOUT_S)) == (None, "here")
 
 
+@pytest.mark.threads
 def test_changed_limits_of_calls_apply_to_connected_and_further_clients(world: World) -> None:
     live = LiveOptions(server_options())
     server, client = world.server(live), world.client()
@@ -90,6 +93,7 @@ def test_changed_limits_of_calls_apply_to_connected_and_further_clients(world: W
             call.result(TIMEOUT_S)
 
 
+@pytest.mark.threads
 def test_acknowledgements_continue_when_calls_become_full_while_a_worker_finds_them_half_empty(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +141,7 @@ def test_calls_that_wait_for_a_worker_count_as_calls_and_as_memory_of_their_conn
     (connection,) = server.connections
     client.remote("things").oneway.hold()
     call = runner_of(client.connection).rpc.encode_one_way(Call("later", "get", (bytes(1_000),), {}))
-    runner_of(client.connection).sender.push_many(RecordKind.CALL, [call] * 200, time.monotonic() + TIMEOUT_S)
+    runner_of(client.connection).sender.push_many(RecordKind.CALL, [call] * 200, world.clock() + TIMEOUT_S)
     wait_for(lambda: runner_of(connection).running_calls == 201)
     assert runner_of(connection).held_bytes > 200 * 1_000
     things.released.set()

@@ -25,6 +25,7 @@ class Counter:
         return self.calls
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("copies", [1, 100])  # 100 of them wait for a worker, in place of the event loop
 def test_a_request_that_arrives_after_the_end_of_its_connection_is_dropped(
     world: World, monkeypatch: pytest.MonkeyPatch, copies: int
@@ -54,6 +55,7 @@ def test_a_request_that_arrives_after_the_end_of_its_connection_is_dropped(
     assert counter.calls == 1
 
 
+@pytest.mark.threads
 def test_a_request_whose_connection_ends_before_a_worker_has_it_does_not_run(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

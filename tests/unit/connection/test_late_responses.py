@@ -11,6 +11,7 @@ from aeron_spark.errors import WaitTimeout
 from tests.unit.connection.endpoints import World
 
 
+@pytest.mark.threads
 def test_a_call_and_a_ping_raise_wait_timeout_while_the_event_loop_is_blocked(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ def size_of(client: Client, count: int) -> int:
     return size
 
 
+@pytest.mark.threads
 @pytest.mark.usefixtures("long_pause")
 def test_the_largest_holder_pauses_until_its_memory_is_free(world: World) -> None:
     server, slow = serving(world, 1_000_000)
@@ -83,6 +84,7 @@ def test_the_largest_holder_pauses_until_its_memory_is_free(world: World) -> Non
     wait_for(lambda: runner_of(greedy_connection).held_bytes == 0)
 
 
+@pytest.mark.threads
 def test_at_the_limit_the_largest_holder_ends_and_connects_again(world: World) -> None:
     server, slow = serving(world, 1_000_000)
     greedy, good = world.client(), world.client()
@@ -100,6 +102,7 @@ def test_at_the_limit_the_largest_holder_ends_and_connects_again(world: World) -
     wait_for(lambda: server.runtime.holds.memory.held < 500_000)
 
 
+@pytest.mark.threads
 @pytest.mark.usefixtures("long_pause")
 def test_a_call_is_refused_while_small_holders_fill_the_memory_but_a_small_call_is_not(world: World) -> None:
     server, slow = serving(world, 500_000)
@@ -123,6 +126,7 @@ def test_a_call_is_refused_while_small_holders_fill_the_memory_but_a_small_call_
     assert size_of(asker, 300_000) == 300_000
 
 
+@pytest.mark.threads
 @pytest.mark.usefixtures("long_pause")
 @pytest.mark.parametrize("raised", [10_000_000, 0])
 def test_a_changed_limit_pauses_and_continues_connected_clients(world: World, raised: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,12 +57,12 @@ def test_row_48_a_ping_without_a_response_ends_at_its_timeout_and_does_not_delay
     wait_for(lambda: client.connected)
     (publication,) = [one for one in world.network.publications if one.inbox is server._endpoint.transport.inbox]
     publication.held = True
-    started = time.monotonic()
+    started = world.clock()
     with pytest.raises(WaitTimeout, match="ping"):
         client.ping(0.1)
     assert runner_of(client.connection).usage["pings"] == 0
     client.close()
-    assert time.monotonic() - started < 5
+    assert world.clock() - started < 5
 
 
 @pytest.mark.slow
@@ -98,6 +97,7 @@ def test_row_59_a_hundred_thousand_messages_arrive_in_order(world: World) -> Non
     assert received == list(range(100_000))
 
 
+@pytest.mark.threads
 def test_row_60_a_slow_listener_loses_nothing_and_send_raises_wait_timeout(world: World) -> None:
     server, client = world.pair(buffer_bytes=200_000, queue_bytes=50_000)
     released, received = threading.Event(), list[object]()
@@ -148,6 +148,7 @@ def test_a_flooded_echo_does_not_block_itself(world: World) -> None:
     assert not world.recorded[server].errors
 
 
+@pytest.mark.threads
 def test_a_listener_that_calls_the_peer_gets_its_response_while_many_messages_wait(world: World) -> None:
     server, client = world.pair(buffer_bytes=300_000, queue_bytes=20_000)
     results: list[object] = []
@@ -206,6 +207,7 @@ def test_a_listener_that_raises_system_exit_does_not_stop_later_deliveries(world
     wait_for(lambda: received == [1, 2])
 
 
+@pytest.mark.threads
 def test_listeners_never_run_on_the_event_loop(world: World) -> None:
     server, client = world.pair()
     threads: list[str] = []
@@ -218,6 +220,7 @@ def test_listeners_never_run_on_the_event_loop(world: World) -> None:
     assert not [name for name in world.recorded[server].threads if "listener" not in name]
 
 
+@pytest.mark.threads
 def test_a_blocked_listener_delays_only_its_own_connection(world: World) -> None:
     server, client = world.pair(queue_bytes=20_000, buffer_bytes=200_000)
     other = world.client(source="192.0.2.8:4000")
@@ -233,10 +236,10 @@ def test_a_blocked_listener_delays_only_its_own_connection(world: World) -> None
     server.on_message(object, listen)
     with pytest.raises(WaitTimeout):
         flood(client, 1000, 0.02)
-    started = time.monotonic()
+    started = world.clock()
     for _ in range(10):
         other.send("other", acknowledge=True)
-    assert time.monotonic() - started < 5
+    assert world.clock() - started < 5
     assert len(received) == 10
     go.set()
 
@@ -347,6 +350,7 @@ def test_a_value_that_cannot_be_sent_is_named_and_nothing_is_sent(world: World) 
     assert not world.recorded[server].errors
 
 
+@pytest.mark.threads
 def test_row_64_transfers_are_released_when_their_connection_ends(world: World, tmp_path: object) -> None:
     from pathlib import Path
 

@@ -114,6 +114,7 @@ def test_a_connection_class_may_register_objects_in_its_constructor(world: World
     assert connection.data == {"registered": 7}
 
 
+@pytest.mark.threads
 def test_row_67_a_call_ends_at_its_deadline(world: World) -> None:
     server, client = world.pair()
     things = Things()
@@ -209,6 +210,7 @@ def test_row_70_references_and_numbers_belong_to_their_connection(world: World) 
         other.remote("things").same(proxy)
 
 
+@pytest.mark.threads
 def test_row_71_a_forged_response_of_another_connection_has_no_effect(world: World) -> None:
     server, client = world.pair()
     other = world.client(source="192.0.2.8:4000")
@@ -227,6 +229,7 @@ def test_row_71_a_forged_response_of_another_connection_has_no_effect(world: Wor
     assert results == ["waited"]
 
 
+@pytest.mark.threads
 @pytest.mark.slow
 def test_row_72_ten_thousand_calls_all_get_their_responses(world: World) -> None:
     server, client = world.pair()
@@ -268,6 +271,7 @@ class Seen(msgspec.Struct):
         Seen.decoded_by.append(threading.current_thread().name)
 
 
+@pytest.mark.threads
 def test_a_worker_decodes_arguments_and_the_calling_thread_decodes_the_result(world: World) -> None:
     server, client = world.pair()
     for end in (server, client):
@@ -286,6 +290,7 @@ def test_a_worker_decodes_arguments_and_the_calling_thread_decodes_the_result(wo
     assert by_caller == threading.current_thread().name
 
 
+@pytest.mark.threads
 def test_calls_with_too_many_bytes_make_their_caller_wait_and_all_run(world: World) -> None:
     server, client = world.pair(buffer_bytes=200_000, call_bytes=100_000, send_timeout=0.3)
     released, sizes = threading.Event(), list[int]()
@@ -329,6 +334,7 @@ def test_one_way_calls_run_although_their_caller_closes_at_once(world: World) ->
         wait_for(lambda so_far=number + 1: things.counted == so_far)
 
 
+@pytest.mark.threads
 def test_close_ends_calls_that_wait(world: World) -> None:
     server, client = world.pair()
     things = Things()
@@ -352,6 +358,7 @@ def test_close_ends_calls_that_wait(world: World) -> None:
         client.remote("things")
 
 
+@pytest.mark.threads
 def test_an_endpoint_is_idle_until_shortly_before_the_deadline_of_a_call(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,6 +404,7 @@ class Later:
 LATER_METHODS = ["get", "done", "now"]
 
 
+@pytest.mark.threads
 def test_a_method_that_returns_a_future_answers_with_its_result_and_occupies_no_worker(world: World) -> None:
     server, client = world.pair(workers=1)
     later = Later()
@@ -413,6 +421,7 @@ def test_a_method_that_returns_a_future_answers_with_its_result_and_occupies_no_
     wait_for(lambda: server.statistics["running"] == 0)
 
 
+@pytest.mark.threads
 def test_the_error_of_a_future_reaches_the_caller_as_that_of_a_method_does(world: World) -> None:
     server, client = world.pair()
     later = Later()
@@ -435,6 +444,7 @@ def test_the_error_of_a_future_reaches_the_caller_as_that_of_a_method_does(world
     assert runner_of(client.connection).rpc.late == 0
 
 
+@pytest.mark.threads
 def test_a_worker_sends_the_response_when_the_event_loop_ends_a_future(world: World) -> None:
     """A response that is a transfer waits for room, which the event loop must not do."""
     server, client = world.pair(buffer_bytes=200_000)
@@ -462,6 +472,7 @@ def test_one_way_calls_with_futures_run_until_their_futures_are_done(world: Worl
     wait_for(lambda: server.statistics["running"] == 0)
 
 
+@pytest.mark.threads
 def test_a_large_call_beyond_the_limit_of_bytes_is_refused_before_its_bytes_arrive(world: World) -> None:
     server, client = world.pair(call_bytes=300_000)
     later = Later()
@@ -511,6 +522,7 @@ def test_the_end_of_a_connection_cancels_the_futures_of_its_calls(world: World) 
     assert runner_of(connection).peer_calls._unfinished == {}
 
 
+@pytest.mark.threads
 def test_a_future_that_a_method_returns_after_the_end_of_its_connection_is_cancelled(world: World) -> None:
     server, client = world.pair()
     future, released, is_running = Future[None](), threading.Event(), threading.Event()
