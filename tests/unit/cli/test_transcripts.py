@@ -54,7 +54,7 @@ def test_streams_on_the_direct_route_print_the_same(
     transcript.run("streams describe --channel aeron:udp?endpoint=224.20.30.39:40123 --stream-id 40")
     with monkeypatch.context() as patched:
         patched.setattr(catalog, "content_of", lambda *_: StreamContent("arrow", COLUMNS))
-        patched.setattr(catalog, "count_repeated", lambda *_: 4096)
+        patched.setattr(catalog, "repeated_bytes", lambda *_: 4096)
         transcript.run("streams describe prices")
         transcript.run("streams describe prices --json")
         transcript.run("streams describe prices", on_terminal=True)

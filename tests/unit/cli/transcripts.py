@@ -180,7 +180,7 @@ def catalogue(patched: pytest.MonkeyPatch) -> MemoryArchive:
     patched.setattr(catalog, "archive_of", lambda _: archive)
     patched.setattr(catalog, "ArchiveLog", lambda *_, **__: Archives())
     patched.setattr(catalog, "content_of", lambda *_: StreamContent("raw"))
-    patched.setattr(catalog, "count_repeated", lambda *_: 0)
+    patched.setattr(catalog, "repeated_bytes", lambda *_: 0)
     return archive
 
 
