@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.aeron.recording import Recording, segment_at
+from aeron_spark.aeron.recording import BEGIN, DATA, END, FRAME_HEADER_LENGTH, PADDING, Recording, segment_at
 from aeron_spark.transport.channel import FRAME_ALIGNMENT
 from aeron_spark.wire.chunks import FIRST, FIXED_BYTES, LAST, MAGIC
 
@@ -107,11 +107,6 @@ READ_BYTES: Final = 1 << 20  # at a time; more than the longest frame
 MAX_FRAMES: Final = 200_000  # of one walk, about 50 ms; a JVM starts in ten times as much
 
 FRAME: Final = struct.Struct("<ixBH")  # length, version, flags, type
-HEADER_LENGTH: Final = 32
-PADDING: Final = 0
-DATA: Final = 1
-BEGIN: Final = 0x80
-END: Final = 0x40
 WHOLE: Final = BEGIN | END
 CHUNK: Final = struct.Struct("<4s2xB5xIq")  # magic, flags, rows, position of the group's begin; see wire.chunks
 
@@ -131,7 +126,9 @@ def aligned_length(length: int, kind: int, position: int, term_length: int) -> i
     padding, or its end is in another term.
     """
     aligned = (length + 31) & -32
-    is_frame = length >= HEADER_LENGTH and kind in (DATA, PADDING) and aligned <= term_length - position % term_length
+    is_frame = (
+        length >= FRAME_HEADER_LENGTH and kind in (DATA, PADDING) and aligned <= term_length - position % term_length
+    )
     return aligned if is_frame else 0
 
 
@@ -166,7 +163,7 @@ class FrameWalk:
         at, size = 0, len(data)
         wanted, unpack = self._wanted, FRAME.unpack_from
         is_simple, term_length = not self._framed, self._term_length
-        while size - at >= HEADER_LENGTH and not self.done:
+        while size - at >= FRAME_HEADER_LENGTH and not self.done:
             length, flags, kind = unpack(data, at)
             begin = position + at
             aligned = aligned_length(length, kind, begin, term_length)
@@ -197,8 +194,8 @@ class FrameWalk:
         if flags & BEGIN:
             self._message = begin
             self._chunk = _Chunk()
-            if self._framed and length - HEADER_LENGTH >= FIXED_BYTES:
-                self._chunk.read(data, at + HEADER_LENGTH)
+            if self._framed and length - FRAME_HEADER_LENGTH >= FIXED_BYTES:
+                self._chunk.read(data, at + FRAME_HEADER_LENGTH)
         elif self._message is None:
             return  # the message began before the walk
         if flags & END:
@@ -288,7 +285,7 @@ def _walk_file(walk: FrameWalk, recording: Recording, wanted: WalkRange, path: P
 
 def ends_inside_frame(header: bytes, size: int, position: int, term_length: int) -> bool:
     """Whether the frame at ``position``, whose header is given, is longer than ``size`` bytes."""
-    if len(header) < HEADER_LENGTH:
+    if len(header) < FRAME_HEADER_LENGTH:
         return True
     length, _, kind = FRAME.unpack_from(header)
     return aligned_length(length, kind, position, term_length) > size

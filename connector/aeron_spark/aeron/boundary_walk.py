@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from aeron_spark.aeron.archive import Archive, ReplayedRange
 from aeron_spark.aeron.boundary import (
-    HEADER_LENGTH,
     Walked,
     WalkRange,
     WantedBoundary,
@@ -17,7 +16,7 @@ from aeron_spark.aeron.boundary import (
     find_end,
 )
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.aeron.recording import Recording, UnreadableBytesError, segment_at
+from aeron_spark.aeron.recording import FRAME_HEADER_LENGTH, Recording, UnreadableBytesError, segment_at
 
 MAPPED_BYTES: Final = 16 << 20  # maximum of a segment file that is mapped in one step
 
@@ -93,7 +92,7 @@ def _walk_files(found: Any, folder: Path, recording: Recording, wanted: WalkRang
 
 def _ends_inside_frame(path: Path, base: int, term_length: int, at: int, to: int) -> bool:
     with path.open("rb", buffering=0) as file:
-        return ends_inside_frame(os.pread(file.fileno(), HEADER_LENGTH, at - base), to - at, at, term_length)
+        return ends_inside_frame(os.pread(file.fileno(), FRAME_HEADER_LENGTH, at - base), to - at, at, term_length)
 
 
 def _walk_replay(found: Any, archive: Archive, recording: Recording, start: int, end: int, idle_timeout: float) -> None:

@@ -14,6 +14,13 @@ from aeron_spark.errors import AeronSparkError
 NULL_POSITION: Final = -1  # no position; the archive also writes it in place of a time that there is not
 STOP_TIMESTAMP, STOP_POSITION = 2, 4  # among the fields of Recording
 
+# The header of a frame in a segment file: its length in bytes, the types of frames, and the flags of a data frame.
+FRAME_HEADER_LENGTH: Final = 32
+PADDING: Final = 0
+DATA: Final = 1
+BEGIN: Final = 0x80
+END: Final = 0x40
+
 
 @dataclass(frozen=True, slots=True)
 class ArchiveAddress:

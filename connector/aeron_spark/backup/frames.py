@@ -28,13 +28,10 @@ import numpy as np
 import numpy.typing as npt
 
 from aeron_spark.aeron.archive_catalog import signed_crc32c
-from aeron_spark.node.archive_repair import FRAME_ALIGNMENT, FRAME_HEADER_LENGTH
+from aeron_spark.aeron.recording import BEGIN, DATA, END, FRAME_HEADER_LENGTH, PADDING
+from aeron_spark.transport.channel import FRAME_ALIGNMENT
 from aeron_spark.wire.chunks import CRC_BEGIN, CRC_END, FIXED_BYTES
 
-DATA: Final = 1
-PADDING: Final = 0
-BEGIN: Final = 0x80
-END: Final = 0x40
 WORDS: Final = FRAME_ALIGNMENT // 4  # 32-bit numbers in the alignment
 CHUNKS: Final = frozenset({"framed", "arrow"})  # contents whose messages are chunks
 _OFFSETS: Final = np.arange(FRAME_ALIGNMENT)

@@ -22,8 +22,9 @@ import msgspec
 from aeron_spark.aeron.archive_catalog import CATALOG_FILE
 from aeron_spark.errors import DataFormatError, DataLossError, OptionError
 from aeron_spark.log.epochs import parse_epoch
+from aeron_spark.options.values import STREAM_NAME
 from aeron_spark.streams.archive_mark import MARKS_FOLDER
-from aeron_spark.streams.definition import DEFINITION_FILE, MAX_SEGMENT_BYTES, NAME, check_name
+from aeron_spark.streams.definition import DEFINITION_FILE, MAX_SEGMENT_BYTES, check_name
 from aeron_spark.streams.journal import JOURNAL_FILE, MAX_FILE_BYTES
 from aeron_spark.streams.journal_records import Count, Position, Time
 from aeron_spark.streams.store import LOCK
@@ -44,9 +45,9 @@ CONFIGURATION_FILES: Final = {
 """The files of the folder ``configuration``, by the name of their paths in the server's response."""
 STORE_FILES: Final = ("bans.json",)  # in the folder ``streams``
 _PATH: Final = re.compile(
-    rf"{STREAMS}/(?:(?P<stream>{NAME.pattern})/(?:{re.escape(DEFINITION_FILE)}|{JOURNAL_FILE})"
+    rf"{STREAMS}/(?:(?P<stream>{STREAM_NAME.pattern})/(?:{re.escape(DEFINITION_FILE)}|{JOURNAL_FILE})"
     rf"|{'|'.join(map(re.escape, STORE_FILES))})"
-    rf"|{ARCHIVE}/(?:{re.escape(CATALOG_FILE)}|{MARKS_FOLDER}/{NAME.pattern}-[0-9a-f]{{1,16}}\.json"
+    rf"|{ARCHIVE}/(?:{re.escape(CATALOG_FILE)}|{MARKS_FOLDER}/{STREAM_NAME.pattern}-[0-9a-f]{{1,16}}\.json"
     r"|(?P<recording>[0-9]{1,19})-[0-9]{1,19}\.rec)"
     rf"|{CONFIGURATION}/(?:{'|'.join(map(re.escape, CONFIGURATION_FILES.values()))})",
     re.ASCII,

@@ -22,7 +22,6 @@ from aeron_spark.backup.frames import Fault, RecordingLayout, check_term
 from aeron_spark.backup.manifest import DAMAGE, RESTORE, WARNING, StoreFinding, stream_damage
 from aeron_spark.errors import AeronSparkError, DataLossError
 from aeron_spark.files import open_regular, read_regular
-from aeron_spark.node.archive_repair import FRAME_ALIGNMENT
 from aeron_spark.streams import archive_mark, journal, stage_files, stages
 from aeron_spark.streams.archive_mark import OTHER_TIME, ArchiveMark, MarkContent
 from aeron_spark.streams.definition import Definition, is_half_renamed, read_definition
@@ -31,7 +30,7 @@ from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.partition import alias_of
 from aeron_spark.streams.store import DELETED, RESTORING
 from aeron_spark.streams.stream import STAGES
-from aeron_spark.transport.channel import ChannelUri
+from aeron_spark.transport.channel import FRAME_ALIGNMENT, ChannelUri
 
 Progress = Callable[[int], object]
 MAX_CATALOG_BYTES: Final = 1 << 30

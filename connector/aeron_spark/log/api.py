@@ -174,7 +174,6 @@ class StreamContent:
 PublishTimes = Callable[[Rows], "pa.Array[Any]"]
 """Returns the publish time of each row, in ns since 1970 (UTC)."""
 
-FRAME_ALIGNMENT: Final = 32  # bytes; Aeron's alignment of frames
 
 EMBEDDED: Final = "embedded"  # the archive's name in keys, for this machine's node
 

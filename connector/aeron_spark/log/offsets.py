@@ -51,7 +51,6 @@ from typing import Final
 
 from aeron_spark.errors import DataFormatError
 from aeron_spark.log.api import (
-    FRAME_ALIGNMENT,
     Mark,
     RecordedBytes,
     RecordingState,
@@ -63,6 +62,7 @@ from aeron_spark.log.api import (
 from aeron_spark.log.epochs import Epochs
 from aeron_spark.log.packing import MAX_NUMBER, ByteReader, pack_values, unpack_values, varint
 from aeron_spark.texts import check_json
+from aeron_spark.transport.channel import FRAME_ALIGNMENT
 
 _CHECKSUM_BYTES: Final = 4
 

@@ -22,12 +22,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
+from aeron_spark.aeron.recording import FRAME_HEADER_LENGTH
 from aeron_spark.errors import DataFormatError
 from aeron_spark.log.api import Range, RecordedBytes, RecordingState, split_key
 
-HEADER_LENGTH: Final = 32  # of a frame; the archive of our node writes the checksum of the message into it
 COMPARED_BYTES: Final = 2048  # at the end of an overlap
-
 
 Messages = Sequence[tuple[int, bytes, int]]  # position, value and reserved value of each
 ReadMessages = Callable[[RecordingState, int, int], Messages]
@@ -75,7 +74,8 @@ class Overlaps:
         return self._known[key]
 
     def _compare(self, one: RecordingState, other: RecordingState, start: int, end: int) -> bool:
-        first = self._are_equal(one, other, start, min(HEADER_LENGTH, end - start))
+        # The archive of our node writes the checksum of a message into its frame's header.
+        first = self._are_equal(one, other, start, min(FRAME_HEADER_LENGTH, end - start))
         if first is None:
             return self._compare_messages(one, other, start, end)
         # Equal messages of two publications have equal bytes. A recording that was extended has messages of another

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import Final, TypeVar
 
-from aeron_spark.log.api import FRAME_ALIGNMENT, recording_key, split_key
+from aeron_spark.log.api import recording_key, split_key
+from aeron_spark.transport.channel import FRAME_ALIGNMENT
 
 Value = TypeVar("Value")
 _MAX_VARINT_BITS: Final = 63

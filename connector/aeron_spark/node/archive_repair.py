@@ -31,8 +31,9 @@ from aeron_spark.aeron.archive_catalog import (
     VALID,
 )
 from aeron_spark.aeron.counters import DRIVER_TIMEOUT_S
-from aeron_spark.aeron.recording import NULL_POSITION
+from aeron_spark.aeron.recording import FRAME_HEADER_LENGTH, NULL_POSITION, PADDING
 from aeron_spark.node.state_files import archive_mark_age
+from aeron_spark.transport.channel import FRAME_ALIGNMENT
 
 DESCRIPTOR: Final = struct.Struct(
     "<16x"  # control session, correlation
@@ -47,9 +48,6 @@ DESCRIPTOR: Final = struct.Struct(
 )
 
 FRAME: Final = struct.Struct("<ibBH4xi")  # length, version, flags, type, term offset, session (or checksum of the body)
-FRAME_HEADER_LENGTH: Final = 32
-FRAME_ALIGNMENT: Final = 32
-PADDING: Final = 0
 PAGE: Final = 4096  # bytes that a system writes in one step, Aeron's constant
 
 

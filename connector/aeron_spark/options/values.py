@@ -35,7 +35,7 @@ INT32_MAX: Final = 2**31 - 1
 ENVIRONMENT: Final = "env:"
 AUTO: Final = "auto"
 
-_STREAM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
+STREAM_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 # A regular expression, because the texts that datetime.fromisoformat accepts depend on the Python version.
 _MOMENT: Final = re.compile(
     r"(\d{4}-\d{2}-\d{2})"  # day
@@ -104,7 +104,7 @@ def parse_choice(text: str, choices: tuple[str, ...]) -> str:
 
 def parse_stream_name(text: str) -> str:
     """Parse the name of a server's stream."""
-    if not _STREAM.fullmatch(text):
+    if not STREAM_NAME.fullmatch(text):
         raise ValueError(
             "the name of a stream: at most 128 letters, digits, '.', '_' and '-', beginning with a letter or digit"
         )

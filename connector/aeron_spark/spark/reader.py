@@ -37,7 +37,7 @@ from pyspark.sql.types import StructType
 
 from aeron_spark.direct.archive_recordings import this_host
 from aeron_spark.errors import SetupError
-from aeron_spark.log.api import FRAME_ALIGNMENT, Log, Range
+from aeron_spark.log.api import Log, Range
 from aeron_spark.log.available import state_for
 from aeron_spark.log.decoding import METADATA_PREFIX, RowDecoder, of_recording, publish_times, read_range, refuse_framed
 from aeron_spark.log.offsets import Offset
@@ -49,6 +49,7 @@ from aeron_spark.options import DirectRoute, ReadOptions, ServerRoute
 from aeron_spark.pool import POOL
 from aeron_spark.spark.row_values import arrow_schema
 from aeron_spark.spark.task_context import partition_of_task, resolve_key_files, with_servers
+from aeron_spark.transport.channel import FRAME_ALIGNMENT
 
 if TYPE_CHECKING:
     from aeron_spark.sbe.table import DecodeTable

@@ -13,6 +13,7 @@ from pyspark import SparkFiles, TaskContext
 from aeron_spark.errors import OptionError, SetupError
 from aeron_spark.log.writing import Source
 from aeron_spark.options import ClientOptions, DirectRoute, ServerRoute, WriteOptions, parse_servers_file
+from aeron_spark.options.values import ENVIRONMENT
 
 QUERY: Final = "sql.streaming.queryId"
 
@@ -40,10 +41,7 @@ def source_of(options: WriteOptions, batch_writer: str) -> Source:
     return Source(writer, -1 if batch is None else int(batch), -1 if partition is None else partition)
 
 
-ENVIRONMENT: Final = "env:"
-
 SECRET_FILE: Final = "sharedSecretFile"
-
 OTHERS_ANY: Final = 0o077  # permissions of other users
 
 

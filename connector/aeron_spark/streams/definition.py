@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
@@ -15,6 +14,7 @@ import msgspec
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, OptionError, RefusedError, UsageError
 from aeron_spark.files import read_regular, replace_file, sync_folder, write_failed
+from aeron_spark.options.values import STREAM_NAME
 from aeron_spark.streams.journal_records import Time
 from aeron_spark.texts import nearest
 from aeron_spark.wire.field_bounds import MAX_PARTITIONS
@@ -30,7 +30,6 @@ VERSION: Final = 1
 MAX_MESSAGE_BYTES: Final = 16 << 20  # Aeron's limit for any term length
 MAX_FORMER_NAMES: Final = 64  # older ones are forgotten, so that the file does not grow with each new name
 MAX_FILE_BYTES: Final = 4 << 20  # a definition of 10,000 partitions is much smaller
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)  # also the name of the stream's folder
 
 MIN_SEGMENT_BYTES: Final = 1 << 20
 MAX_SEGMENT_BYTES: Final = 1 << 30
@@ -175,7 +174,7 @@ _STORED: Final = msgspec.json.Decoder(_Stored)
 
 def check_name(name: str) -> str:
     """Return ``name`` if it is a valid name of a stream. Raises OptionError otherwise."""
-    if not NAME.fullmatch(name):
+    if not STREAM_NAME.fullmatch(name):
         raise OptionError(
             f"invalid stream name {name[:160]!r}",
             remedy="Use at most 128 letters, digits, '.', '_' and '-', and begin with a letter or digit.",

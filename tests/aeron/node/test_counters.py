@@ -16,6 +16,7 @@ from aeron_spark import node
 from aeron_spark.aeron import archive_catalog, counters
 from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.jvm import jclass
+from aeron_spark.aeron.recording import FRAME_HEADER_LENGTH
 from aeron_spark.errors import TransportError
 from aeron_spark.node import NodeHandle, archive_repair, state_files
 from aeron_spark.node.settings import RECEIVE_BUFFER, granted_buffer, receive_window
@@ -77,7 +78,7 @@ def test_the_offsets_in_aerons_files_are_those_of_aerons_classes() -> None:
     frame = jclass("io.aeron.protocol.DataHeaderFlyweight")
     assert int(frame.TYPE_FIELD_OFFSET) == 6
     assert int(frame.SESSION_ID_FIELD_OFFSET) + 4 == archive_repair.FRAME.size
-    assert int(frame.HEADER_LENGTH) == archive_repair.FRAME_HEADER_LENGTH
+    assert int(frame.HEADER_LENGTH) == FRAME_HEADER_LENGTH
 
 
 def test_backlog_is_the_bytes_that_a_subscriber_has_not_consumed(node_of_256k: NodeHandle) -> None:

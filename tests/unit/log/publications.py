@@ -11,7 +11,8 @@ from typing import cast
 
 import pyarrow as pa
 
-from aeron_spark.aeron.boundary import BEGIN, END, FrameWalk, Walked, WalkRange, WantedBoundary, find_end
+from aeron_spark.aeron.boundary import FrameWalk, Walked, WalkRange, WantedBoundary, find_end
+from aeron_spark.aeron.recording import BEGIN, END
 from aeron_spark.log.api import Boundary, Log, Range, RecordingState, SourceStream, StreamContent, direct_stream
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.query import QueryPlanner

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.aeron import archive_catalog
+from aeron_spark.aeron.recording import PADDING
 from aeron_spark.node import archive_repair
 from aeron_spark.node.state_files import MARK_FILE, MARK_HEADER
 
@@ -98,7 +99,7 @@ def test_a_fragment_without_a_checksum_is_complete_if_each_page_has_data(tmp_pat
 
 
 def test_padding_is_complete_with_only_its_header(tmp_path: Path) -> None:
-    content = frame(64) + struct.pack("<ibBHii16x", TERM - 64, 0, 0xC0, archive_repair.PADDING, 0, 0)
+    content = frame(64) + struct.pack("<ibBHii16x", TERM - 64, 0, 0xC0, PADDING, 0, 0)
     Archive(tmp_path).segment(0, content)
     assert archive_repair.repair_recordings(tmp_path, checksum) == [archive_repair.RepairedRecording(7, TERM, 0)]
 
