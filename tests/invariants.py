@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from aeron_spark.protocol.limits import Permit
 from aeron_spark.server.server_endpoint import ServerEndpoint
-from aeron_spark.server.server_sessions import ServerSession, SessionState
+from aeron_spark.server.server_sessions import ServerSession
 from aeron_spark.transport.api import LinkIds
 
 
@@ -72,19 +72,15 @@ def _check_owners(
 
 
 def _check_session(session: ServerSession, attempts: int) -> None:
-    """Raise AssertionError unless the state fits the session's resources and its number of unfinished links."""
-    match session.state:
-        case SessionState.ACCEPTED | SessionState.AWAITING_FIRST_FRAME:
-            assert session.link is None
-            assert session.permit.is_taken
-            assert attempts == 1
-            assert session.last_notice is None
-        case SessionState.CONNECTED:
-            assert session.link is not None
-            assert session.permit.is_taken
-            assert session.detached_at is None
-        case SessionState.DETACHED:
-            assert session.link is None
-            assert session.permit.is_taken == (session.detached_at is not None)
-        case SessionState.ENDED:
-            raise AssertionError(f"{session.connection.label} has ended, and is still registered")
+    """Raise AssertionError unless a session fits its resources and its number of unfinished links."""
+    assert not session.has_ended, f"{session.connection.label} has ended, and is still registered"
+    if session.is_new:
+        assert session.link is None
+        assert session.permit.is_taken
+        assert session.detached_at is None
+        assert attempts == 1
+    elif session.link is not None:
+        assert session.permit.is_taken
+        assert session.detached_at is None
+    else:
+        assert session.permit.is_taken == (session.detached_at is not None)

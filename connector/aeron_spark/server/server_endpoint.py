@@ -13,8 +13,8 @@ Rules:
       SessionLink          its ids, a ticket, and a new permit for a session that has released its own
       ServerSession        its permit of the connections, its ticket, and the link that carries it
 
-A session is ACCEPTED, AWAITING_FIRST_FRAME, CONNECTED or DETACHED until it is ENDED. While a client resumes a session,
-its handshake and its new link exist beside the session's present link. The first frame on the new link replaces it.
+A session is new until the first frame on its first link arrives. While a client resumes a session, its handshake and
+its new link exist beside the session's present link. The first frame on the new link replaces it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,6 @@ from aeron_spark.server.server_sessions import (
     Pools,
     ServerSession,
     SessionLink,
-    SessionState,
 )
 from aeron_spark.transport.api import (
     SEE_DRIVER,
@@ -483,16 +482,14 @@ class ServerEndpoint:
         link, pending.link = pending.link, None
         assert link is not None  # the handshake accepts when it is open
         assert link.pair is not None
-        options, session = self.options, link.session
+        options = self.options
         link.deadline = now + options.times.setup_seconds
         link.link = Link(
             link.pair, accepted.encryptor, accepted.decryptor, options.times, options.channel.max_message, now,
             source_address=link.client.peer.address,
         )  # fmt: skip
         self._unverified[link.link] = link
-        if session.state is SessionState.ACCEPTED:
-            session.state = SessionState.AWAITING_FIRST_FRAME
-        self._runtime.add_link(session.connection, link.link)
+        self._runtime.add_link(link.session.connection, link.link)
 
     def _finish(self, pending: PendingHandshake, now: float, refusal: Refusal | None = None) -> None:
         """Release everything of a handshake except its path, which stays until Aeron has taken the last packet."""
@@ -647,7 +644,7 @@ class ServerEndpoint:
         connection, self._has_deadline = session.connection, False
         self._release_link(session, now)
         session.link, session.ticket = link, link.ticket
-        session.state, session.detached_at = SessionState.CONNECTED, None
+        session.detached_at = None
         connection.peer, connection.grant = link.client.peer, link.client.grant
         verified.prepare_open(connection.session.received)
         try:
@@ -739,7 +736,7 @@ class ServerEndpoint:
         if closing is not None:
             self._close_session(session, closing.keep_session, now)
             return
-        session.state, session.detached_at, self._has_deadline = SessionState.DETACHED, now, False
+        session.detached_at, self._has_deadline = now, False
         self._tickets.detach(session.ticket, now)
         self._release_link(session, now)
         if notify:
@@ -755,12 +752,12 @@ class ServerEndpoint:
 
     def _end_expired(self, sessions: list[ServerSession], now: float) -> None:
         for session in sessions:
-            if session.state is not SessionState.ENDED:  # ending one session may end another of the list
+            if not session.has_ended:  # ending one session may end another of the list
                 self._end(session, Ending.NOT_RESUMED, now)
 
     def _end(self, session: ServerSession, cause: Ending | AeronSparkError, now: float) -> None:
         """End a session permanently, and release its resources and those of its handshakes and links."""
-        connection, session.state, self._has_deadline = session.connection, SessionState.ENDED, False
+        connection, session.has_ended, self._has_deadline = session.connection, True, False
         del self._sessions[connection]
         self._closings.pop(session, None)
         self._tickets.drop(session.ticket)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Literal
 
 from aeron_spark.connection.links import Link, ServerPath
@@ -31,32 +30,25 @@ from aeron_spark.server.server_facts import HandshakeEnded
 from aeron_spark.transport.api import ChannelPair, ImageAvailable, LinkIds, ServerAddress
 
 
-class SessionState(Enum):
-    """The state of a server's session; the value says what the server has or waits for in it."""
-
-    ACCEPTED = "the client has proved its key, and its first link is being opened"
-    AWAITING_FIRST_FRAME = "DONE_ACK was sent; the first frame of the first link is awaited"
-    CONNECTED = "a link carries the session"
-    DETACHED = "no link carries the session; the client may resume it"
-    ENDED = "the session has ended"
-
-
 @dataclass(slots=True, eq=False)
 class ServerSession:
-    """One session on the server. ``ticket`` is the last one that its client confirmed, or else the first one."""
+    """One session on the server. ``ticket`` is the last one that its client confirmed, or else the first one.
+
+    While ``link`` is None it is new, or detached: its client may resume it.
+    """
 
     permit: Permit
     ticket: bytes = field(default=b"", repr=False)
     connection: ConnectionRunner = field(init=False)  # made when the session was counted
-    state: SessionState = SessionState.ACCEPTED
     link: SessionLink | None = None
     detached_at: float | None = None  # when its link was lost, until its listeners are notified of that
     last_notice: Literal["connect", "disconnect"] | None = None  # the last notification of its listeners
+    has_ended: bool = False
 
     @property
     def is_new(self) -> bool:
-        """Whether the client's first frame has not arrived yet."""
-        return self.state in (SessionState.ACCEPTED, SessionState.AWAITING_FIRST_FRAME)
+        """Whether the first frame on its first link is awaited."""
+        return self.last_notice is None and not self.has_ended
 
 
 @dataclass(frozen=True, slots=True)
