@@ -115,7 +115,7 @@ class ServerEndpoint:
         self.addresses: dict[int, ServerAddress] = {}
         """The addresses at which the server listens now, by token."""
         self.pools: Final = Pools(entropy, at_start.session_id_range, at_start.mdc_ports, at_start.id_reuse_delay)
-        """The ids of links and bulk links. The handler of bulk links releases those that it has taken."""
+        """The ids of links and bulk links. A bulk link releases its own."""
         self._admission: Final = Admission(lambda: options.value.admission)
         self._tickets: Final[TicketStore[ServerSession]] = TicketStore(
             entropy,
