@@ -35,7 +35,6 @@ from aeron_spark.wire.staged_items import Item, StagedGroup, StagedValues
 # Aeron reserves the session ids from -1 to 1000; a program may choose any id above.
 FIRST_SESSION: Final = 1_001
 LAST_SESSION: Final = 2**31 - 1
-RECORDING_TIMEOUT_S: Final = 30.0  # longest wait for progress of a recording
 POLL_INTERVAL_S: Final = 0.2  # between two checks of a waiting thread whether the archive still records
 
 
@@ -93,8 +92,6 @@ class Partition:
         self.name = f"partition {index} of stream {stream.name!r}"
         self.alias = alias_of(stream, index)
         self._parts = parts
-        self._address = parts.address
-        self._timeout_s = parts.settings.timeout_s
         self._stream = stream.name
         self._index = index
         self._is_stop_reported = False
@@ -177,13 +174,13 @@ class Partition:
         recording is missing, is another one, or ends before ``end``.
         """
         self.close_publication()
-        archive = archive_of(self._address)
+        archive = archive_of(self._parts.address)
         found = archive.recording(self.shape.recording_id) if known is None else known
         self._check_identity(found, end)
         # The media driver keeps the publication of a killed server for some seconds, and the archive records it.
         stop = None if found is None else found.stop_position
         if stop is None:
-            stop = archive.stop_recording_by_id(self.shape.recording_id, self._timeout_s)
+            stop = archive.stop_recording_by_id(self.shape.recording_id, self._parts.settings.timeout_s)
         if stop is None or stop < end:
             raise self._data_loss(f"recording {self.shape.recording_id} ends at position {stop}", end)
         if stop > end:
@@ -258,8 +255,10 @@ class Partition:
         Raises WaitTimeout if the recording makes no progress, TransportError if it stopped.
         """
         target = self.position
-        archive, recording_id = archive_of(self._address), self.shape.recording_id
-        deadline = Deadline(self._timeout_s, f"recording {recording_id} of {self.name} to reach position {target}")
+        archive, recording_id = archive_of(self._parts.address), self.shape.recording_id
+        deadline = Deadline(
+            self._parts.settings.timeout_s, f"recording {recording_id} of {self.name} to reach position {target}"
+        )
         reached, checked_at = archive.position(recording_id), deadline.remaining()
         while reached < target:
             if checked_at - deadline.remaining() > POLL_INTERVAL_S:
@@ -276,7 +275,7 @@ class Partition:
 
     def purge(self, position: int) -> None:
         """Delete the segments before ``position``, which is the start of a segment."""
-        archive = archive_of(self._address)
+        archive = archive_of(self._parts.address)
         found = archive.recording(self.shape.recording_id)
         if found is not None and found.start_position < position:
             archive.purge_segments(self.shape.recording_id, position)
@@ -309,12 +308,12 @@ class Partition:
 
         Raises TransportError, WaitTimeout.
         """
-        archive_of(self._address).stop_recording_by_id(self.shape.recording_id, self._timeout_s)
+        archive_of(self._parts.address).stop_recording_by_id(self.shape.recording_id, self._parts.settings.timeout_s)
 
     def delete(self) -> None:
         """Delete the recording and its files, if it exists."""
         self.close_publication()
-        delete_recording(archive_of(self._address), self.shape.recording_id, self._timeout_s)
+        delete_recording(self._parts, self.shape.recording_id)
 
     def _channel(self, end: int) -> ChannelUri:
         """Return the channel of a publication that begins at ``end``."""
@@ -331,7 +330,7 @@ class Partition:
         )
 
     def _extend(self, end: int) -> None:
-        archive = archive_of(self._address)
+        archive = archive_of(self._parts.address)
         self._publication, _ = _open_recorded(
             archive, self._parts.recorded_logs, self._channel(end), self.shape.stream_id, self.shape.recording_id
         )
@@ -354,7 +353,7 @@ class Partition:
         return self._publication
 
     def _repeat_until_accepted(self, attempt: Callable[[], tuple[int, OfferResult | None]]) -> None:
-        deadline = Deadline(self._timeout_s, f"room to publish to {self.name}")
+        deadline = Deadline(self._parts.settings.timeout_s, f"room to publish to {self.name}")
         checked_at = deadline.remaining()
         while True:
             with java_errors(f"publishing to {self.name}"):
@@ -374,7 +373,7 @@ class Partition:
                 checked_at = deadline.remaining()
             elif checked_at - deadline.remaining() > POLL_INTERVAL_S:
                 checked_at = deadline.remaining()
-                self._check_recording(archive_of(self._address))
+                self._check_recording(archive_of(self._parts.address))
             deadline.idle(f"Aeron returned {result.name}: {result.sentence}")
 
     def _check_recording(self, archive: Archive) -> None:
@@ -406,7 +405,7 @@ class Partition:
         )
 
     def _archive_error(self) -> str:
-        error = recent_archive_error(self._address.aeron_dir)
+        error = recent_archive_error(self._parts.address.aeron_dir)
         return f"; the archive reports: {error}" if error else ""
 
 
@@ -427,9 +426,10 @@ def is_recording_of(recording: Recording, mark: str) -> bool:
     return f"{prefix.rpartition(':')[0]}-{rest}" == f"aeron-spark:{mark}"
 
 
-def delete_recording(archive: Archive, recording_id: int, timeout_s: float = RECORDING_TIMEOUT_S) -> None:
+def delete_recording(parts: StoreParts, recording_id: int) -> None:
     """Stop a recording and delete it with its files, if it exists."""
-    if archive.stop_recording_by_id(recording_id, timeout_s) is not None:
+    archive = archive_of(parts.address)
+    if archive.stop_recording_by_id(recording_id, parts.settings.timeout_s) is not None:
         archive.delete(recording_id)
 
 

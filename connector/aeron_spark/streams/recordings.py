@@ -72,7 +72,7 @@ class Recordings:
                 f"stream {definition.name!r} is damaged: its journal names no recording of the partitions {missing}",
                 remedy=FIND_AND_RESTORE,
             )
-        self._address = parts.address
+        self._parts = parts
         self._clock = parts.clock
         self.awaited_s = 0.0
         """Seconds for which the last ``publish`` waited for the archive."""
@@ -106,7 +106,7 @@ class Recordings:
         ``known`` are the archive's recordings by id, if the caller has listed them. Other recordings of a partition are
         left from a move to another recording, before or after the journal had it; the next :meth:`purge` deletes them.
         """
-        archive = archive_of(self._address)
+        archive = archive_of(self._parts.address)
         loss: DataLossError | None = None
         truncated: dict[int, tuple[int, int]] = {}
         of_stream: dict[int, list[Recording]] = {}
@@ -309,7 +309,7 @@ class Recordings:
                 del self._to_purge[index]
         for recording_id in list(self._retired):
             try:
-                delete_recording(archive_of(self._address), recording_id)
+                delete_recording(self._parts, recording_id)
             except AeronSparkError as error:
                 last_error = error
             else:

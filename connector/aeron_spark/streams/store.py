@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from aeron_spark.aeron.archive import archive_of
-from aeron_spark.aeron.recording import ArchiveAddress, Recording
+from aeron_spark.aeron.recording import Recording
 from aeron_spark.errors import (
     AeronSparkError,
     DataFormatError,
@@ -54,7 +54,6 @@ from aeron_spark.streams.definition import (
 from aeron_spark.streams.journal import StoreOpening, create_ledger
 from aeron_spark.streams.model import DeletePending, Shape, StreamNotOpened
 from aeron_spark.streams.partition import (
-    RECORDING_TIMEOUT_S,
     alias_of,
     create_recording,
     delete_recording,
@@ -126,7 +125,7 @@ class Leftovers:
             for stream_id, alias in aliases.items():
                 for found in archive.recordings(stream_id):
                     if has_alias(found, alias):
-                        delete_recording(archive, found.id, RECORDING_TIMEOUT_S)
+                        delete_recording(self._parts, found.id)
         except AeronSparkError as error:
             return [error]
         ArchiveMark(self._parts.address.archive_dir, definition).remove()
@@ -170,26 +169,25 @@ class StoreFolder:
     For one thread at a time, except ``problem``.
     """
 
-    def __init__(self, folder: Path, address: ArchiveAddress) -> None:
+    def __init__(self, folder: Path, parts: StoreParts) -> None:
         self.missing: dict[str, Path] = {}
         """The marks of the missing streams in the archive's folder, by name of the stream."""
         self._folder: Final = folder
-        self._address: Final = address
+        self._parts: Final = parts
         self._opened: Final = folder.stat()
 
     def find_missing(self, definitions: Iterable[Definition], names: Iterable[str]) -> dict[str, DataLossError]:
         """Find the missing streams; return their errors by name. See :func:`missing_streams`."""
-        found = missing_streams(self._folder, self._address.archive_dir, definitions, names)
+        found = missing_streams(self._folder, self._parts.address.archive_dir, definitions, names)
         self.missing = {name: mark for name, (mark, _) in found.items()}
         return {name: error for name, (_, error) in found.items()}
 
     def delete_missing(self, name: str) -> None:
         """Delete the recordings of a missing stream, and its mark. Raises AeronSparkError if the archive fails."""
         mark = self.missing[name]
-        archive = archive_of(self._address)
-        for found in archive.recordings():
+        for found in archive_of(self._parts.address).recordings():
             if is_recording_of(found, mark.stem):
-                delete_recording(archive, found.id, RECORDING_TIMEOUT_S)
+                delete_recording(self._parts, found.id)
         mark.unlink(missing_ok=True)
         del self.missing[name]
 
@@ -325,7 +323,7 @@ class StreamStore:
         self._changing = threading.Lock()  # creation, deletion, housekeeping: one at a time
         self._closed = False
         self._own_lock = lock_store(folder) if lock is None else None
-        self._store_folder = StoreFolder(folder, parts.address)
+        self._store_folder = StoreFolder(folder, parts)
         try:
             self._recover(is_closing, progress)
         except BaseException:
