@@ -22,6 +22,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 STEP_S: Final = 2e-5  # of virtual time that a step takes, so that two endpoints cannot talk for ever at one time
+BUSY_WAIT_S: Final = 0.002  # between two turns of a busy loop: real ones turn ten times as often
 LONGEST_S: Final = 3600.0  # of a wait without a timeout: nothing can end it any more
 
 
@@ -104,6 +105,11 @@ class SteppedLoop(Loop):
     def executor(self, threads: int, name: str) -> Executor:
         """Return a pool whose work the waits run, in its order."""
         return _SteppedExecutor(self._time)
+
+    @property
+    def wait_s(self) -> float:
+        """How long after the last turn the next one follows, if no event arrives."""
+        return max(BUSY_WAIT_S, super().wait_s)
 
     def turn(self, timeout_s: float) -> bool:
         """Turn once; see :class:`Loop`."""

@@ -10,7 +10,7 @@ from tests.unit.connection.endpoints import World
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    one = World()
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    one = World(virtual=request.node.get_closest_marker("threads") is None)
     yield one
     one.close()

@@ -52,6 +52,7 @@ def stopped_error(client: Client) -> RefusedError:
     return errors[0]
 
 
+@pytest.mark.threads
 def test_the_list_says_what_each_connection_is_and_does(operated: Operated) -> None:
     started = time.time()
     client = operated.client(tag="tag")
@@ -74,6 +75,7 @@ def test_the_list_says_what_each_connection_is_and_does(operated: Operated) -> N
     assert operated.run("connections.describe", id=f"0x{one['id'].upper()}")["name"] == "desk-7"
 
 
+@pytest.mark.threads
 def test_calls_and_bytes_that_wait_are_counted(operated: Operated) -> None:
     ending = threading.Event()
     operated.server.register("event", ending, ["wait"])

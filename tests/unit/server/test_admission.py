@@ -160,6 +160,7 @@ def test_a_client_that_never_opens_its_link_leaves_no_resources_in_use(world: Wo
     wait_for(lambda: is_unused(server))
 
 
+@pytest.mark.threads
 def test_row_13_thirty_simultaneous_clients_get_different_ids_and_row_78_release_them(world: World) -> None:
     server = server_of(world)
     clients = [client_of(world, number) for number in range(30)]
@@ -318,6 +319,7 @@ def test_row_77_the_loss_of_one_client_does_not_affect_another(world: World) -> 
     wait_for(lambda: world.recorded[living].names == ["init", "connect"])
 
 
+@pytest.mark.threads
 def test_a_closing_server_disconnects_all_clients_and_ends_all_sessions(world: World) -> None:
     server = server_of(world, close_timeout=LONG_TIMEOUT_S)
     present, absent = client_of(world, 1), client_of(world, 2)
@@ -332,6 +334,7 @@ def test_a_closing_server_disconnects_all_clients_and_ends_all_sessions(world: W
     assert server.closed
 
 
+@pytest.mark.threads
 @pytest.mark.slow
 def test_a_closing_server_waits_a_limited_time_for_many_stuck_clients(world: World) -> None:
     server = server_of(world, close_timeout=1.0)
@@ -379,6 +382,7 @@ def test_an_exception_of_a_filter_refuses_the_client(world: World) -> None:
     wait_for(lambda: is_unused(server))
 
 
+@pytest.mark.threads
 def test_a_slow_filter_delays_only_its_own_client(world: World) -> None:
     resume = threading.Event()
     server = server_of(world, allow=(lambda who: who.tag != "slow" or resume.wait(10),))

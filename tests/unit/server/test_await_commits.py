@@ -245,6 +245,7 @@ def served(serve: Serve) -> Served:
     return serve({})
 
 
+@pytest.mark.threads
 def test_other_requests_are_answered_at_once_while_many_more_followers_than_workers_wait(served: Served) -> None:
     """Regression: each wait for commits occupied a worker thread, and a few dozen followers stalled all requests."""
     waits = served.follow(FOLLOWERS)
@@ -256,6 +257,7 @@ def test_other_requests_are_answered_at_once_while_many_more_followers_than_work
     served.check_nothing_left()
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("seconds", [0.05, 2 * IDLE_WAIT_S], ids=["short", "longer than the idle event loop waits"])
 def test_the_event_loop_answers_a_wait_at_its_deadline(served: Served, seconds: float) -> None:
     began = time.monotonic()
@@ -265,6 +267,7 @@ def test_the_event_loop_answers_a_wait_at_its_deadline(served: Served, seconds: 
     served.check_nothing_left()
 
 
+@pytest.mark.threads
 def test_the_event_loop_of_a_server_is_idle_while_a_wait_has_much_time(served: Served) -> None:
     waits = served.follow(1)
     wait_for(served.server._runtime.loop.is_idle, "the server to be idle")
@@ -272,6 +275,7 @@ def test_the_event_loop_of_a_server_is_idle_while_a_wait_has_much_time(served: S
     assert [wait.result(TIMEOUT_S) for wait in waits] == [True]
 
 
+@pytest.mark.threads
 def test_a_wait_is_answered_after_an_outage_of_its_link(world: World, served: Served) -> None:
     waits = served.follow(WORKERS + 1)
     world.network.cut()
@@ -282,6 +286,7 @@ def test_a_wait_is_answered_after_an_outage_of_its_link(world: World, served: Se
     served.check_nothing_left()
 
 
+@pytest.mark.threads
 def test_the_loss_of_a_session_ends_its_waits(world: World, serve: Serve) -> None:
     served = serve(kept_for(0.3))
     waits = served.follow(FOLLOWERS)
@@ -310,6 +315,7 @@ def delete_stream(served: Served) -> None:
     served.stream.end("deleted")
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize(
     ("end", "error", "text"),
     [

@@ -27,6 +27,7 @@ class Slow:
         return "done"
 
 
+@pytest.mark.threads
 def test_a_call_that_runs_finishes_while_new_clients_are_refused(world: World) -> None:
     server, slow = world.server(start=False), Slow()
     server.register("slow", slow, ["method"])

@@ -120,6 +120,7 @@ def test_errors_become_events_by_their_kind(world: World) -> None:
     assert (error["error_type"], error["id"]) == ("ZeroDivisionError", connection.id_text)
 
 
+@pytest.mark.threads
 def test_a_new_version_of_the_clients_file_is_one_event_and_a_wrong_one_another(world: World, tmp_path: Path) -> None:
     server, seen = started(world)
     key = public_text(MemoryPeerStore().identity().public)
