@@ -98,7 +98,7 @@ def test_closing_and_dropping_objects_in_a_child_does_nothing(world: World) -> N
 
 def test_a_child_does_not_wait_for_a_lock_that_a_thread_of_its_parent_holds(world: World) -> None:
     _, client = world.pair()
-    connection = client._runner.require_connection()
+    connection = client._endpoint.require_connection()
     proxy = client.remote("catalog")
     with connection.state_lock, client._streams_lock, client._runtime.loop.lock:
         results = in_child(

@@ -90,7 +90,7 @@ class Group:
     for internal in (
         "from aeron_spark.streams.ledger import Ledger\n",
         "import aeron_spark.wire\n",
-        "client._runner\n",
+        "client._endpoint\n",
     ):
         root = project_in(tmp_path / str(hash(internal)), "one", source=internal)
         assert list(find_tests(root)) == [FoundTest("one", path)]

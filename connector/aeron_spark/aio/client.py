@@ -279,13 +279,13 @@ class Client(AwaitedStreamOperations):
     def __init__(
         self, make: Callable[[float | None], ClientEndpoint], timeout: float | None = None, *, wait: bool = True
     ) -> None:
-        """``make(deadline)`` makes the runner of the client, on a thread, by a deadline in monotonic seconds."""
+        """``make(deadline)`` makes the endpoint of the client, on a thread, by a deadline in monotonic seconds."""
         bind_to_process(self)
         self._make: Final = make
         self._timeout: Final = timeout
         self._waits: Final = wait
         self._own: OwnLoop | None = None
-        self._runner: ClientEndpoint | None = None
+        self._endpoint: ClientEndpoint | None = None
         self._client: plain.Client | None = None
         self._making: Future[plain.Client] = Future()
         self._threads: Final = ThreadPoolExecutor(THREADS, thread_name_prefix="aeron-spark-aio")
@@ -320,28 +320,28 @@ class Client(AwaitedStreamOperations):
         return self
 
     def _make_prepared(self, deadline: float | None) -> plain.Client:
-        runner = self._make(deadline)
-        client = plain.Client(runner)
+        endpoint = self._make(deadline)
+        client = plain.Client(endpoint)
         try:
             for prepare in self._prepare:
                 prepare(client)
         except BaseException:
             client.close()
             raise
-        self._runner = runner
+        self._endpoint = endpoint
         self._exit_hook = ExitHook(lambda: self._close(Future()))  # before that of the client, which it closes
         return client
 
     async def connect(self, timeout: float | None = None) -> None:
         """Connect within ``timeout`` seconds, also after the client has stopped; see ``Client.connect``."""
         self._opened()
-        runner = self._runner
-        assert runner is not None  # that of the opened client
-        timeout_s = runner.options.connect_timeout if timeout is None else timeout
+        endpoint = self._endpoint
+        assert endpoint is not None  # that of the opened client
+        timeout_s = endpoint.options.connect_timeout if timeout is None else timeout
         until = time.monotonic() + timeout_s if timeout_s else None
-        connected, is_own = runner.request_connect(until)
+        connected, is_own = endpoint.request_connect(until)
         if not await self._own_loop.wait(connected, None if is_own or not timeout_s else timeout_s):
-            raise runner.late_error(timeout_s)
+            raise endpoint.late_error(timeout_s)
         connected.result()
 
     async def reconnect(self, timeout: float | None = None) -> None:
@@ -552,8 +552,8 @@ class Client(AwaitedStreamOperations):
 
     def _sending(self) -> Sending:
         self._opened()
-        assert self._runner is not None  # that of the opened client
-        return Sending(self._own_loop, self._runner.require_connection(), self._on_thread)
+        assert self._endpoint is not None  # that of the opened client
+        return Sending(self._own_loop, self._endpoint.require_connection(), self._on_thread)
 
     async def _on_thread(self, call: Callable[[], T]) -> T:
         """Return the result of a call that waits, on a thread of the client. A cancellation ends the wait only."""

@@ -66,7 +66,7 @@ class Client(Endpoint, StreamOperations):
     def __init__(self, endpoint: ClientEndpoint) -> None:
         """Make a client of an endpoint, over any transport; :meth:`to` makes one over Aeron."""
         super().__init__(endpoint.runtime)
-        self._runner: Final = endpoint
+        self._endpoint: Final = endpoint
         self._options: Final = endpoint.options
         self._streams_lock: Final = threading.Lock()
         self._streams: StreamSession | None = None
@@ -96,7 +96,7 @@ class Client(Endpoint, StreamOperations):
         Without a session it raises the error that stopped the client, or ConnectError while the client connects or has
         not been told to, or EndedError once it is closed.
         """
-        return self._runner.require_connection().for_program
+        return self._endpoint.require_connection().for_program
 
     @property
     def state(self) -> ClientState:
@@ -107,12 +107,12 @@ class Client(Endpoint, StreamOperations):
         because it never did, the server closed the connection, or :attr:`error` occurred. Sending then raises that
         error, and :meth:`connect` tries again. ``closed``.
         """
-        connection = self._runner.connection
+        connection = self._endpoint.connection
         if self._runtime.loop.is_closing:
             return "closed"
         if connection is not None and connection.connected:
             return "connected"
-        if self._runner.is_stopped:
+        if self._endpoint.is_stopped:
             return "stopped"
         return "connecting" if connection is None else "reconnecting"
 
@@ -121,19 +121,19 @@ class Client(Endpoint, StreamOperations):
         """The error that stopped the client, or that of its last attempt to connect; None while it is connected."""
         state = self.state
         if state == "stopped":
-            return self._runner.stopped
-        return self._runner.failure if state in ("connecting", "reconnecting") else None
+            return self._endpoint.stopped
+        return self._endpoint.failure if state in ("connecting", "reconnecting") else None
 
     @property
     def connected(self) -> bool:
         """Whether the link is connected."""
-        connection = self._runner.connection
+        connection = self._endpoint.connection
         return connection is not None and connection.connected
 
     @property
     def server_key(self) -> bytes:
         """The key that the server has proved; empty before."""
-        return self._runner.server_key
+        return self._endpoint.server_key
 
     def connect(self, timeout: float | None = None) -> Connection:
         """Connect within ``timeout`` seconds (0: until closed), and return the connection; at once if it is connected.
@@ -153,7 +153,7 @@ class Client(Endpoint, StreamOperations):
         until it is closed. A wrong key ends the attempts, and so does a refusal whose advice is not soon.
         """
         timeout_s = self._options.connect_timeout if timeout is None else timeout
-        return self._runner.request_connect(self._runtime.loop.clock() + timeout_s if timeout_s else None)[0]
+        return self._endpoint.request_connect(self._runtime.loop.clock() + timeout_s if timeout_s else None)[0]
 
     def reconnect(self, timeout: float | None = None) -> Connection:
         """Close the link, keep the session, and resume it; ``timeout`` in seconds, as for :meth:`connect`.
@@ -161,24 +161,24 @@ class Client(Endpoint, StreamOperations):
         Raises as ``connect`` does. After an error, or an interrupt such as Ctrl-C, the client has stopped: sending
         raises the same error, or ConnectError, and ``connect`` tries to resume the session again.
         """
-        connection = self._runner.connection
-        self._runner.expect_reconnect()
+        connection = self._endpoint.connection
+        self._endpoint.expect_reconnect()
         try:
             if connection is not None and connection.connected:
                 connection.close(keep_session=True)
                 self._runtime.loop.wait_until(lambda: not connection.connected, self._options.close_timeout + 1.0)
             return self._connect(timeout, reconnecting=True)
         except BaseException as error:
-            self._runner.stop_reconnecting(error)
+            self._endpoint.stop_reconnecting(error)
             raise
 
     def _connect(self, timeout: float | None, *, reconnecting: bool) -> Connection:
         timeout_s = self._options.connect_timeout if timeout is None else timeout
         loop = self._runtime.loop
         until = loop.clock() + timeout_s if timeout_s else None
-        awaited = f"a connection with {self._runner.server}"
+        awaited = f"a connection with {self._endpoint.server}"
         while True:
-            connected, is_own = self._runner.request_connect(until, reconnecting=reconnecting)
+            connected, is_own = self._endpoint.request_connect(until, reconnecting=reconnecting)
             grace_s = CONNECT_GRACE_S if is_own else 0.0
             remaining_s = None if until is None else max(0.0, until - loop.clock()) + grace_s
             try:
@@ -187,7 +187,7 @@ class Client(Endpoint, StreamOperations):
                 if is_own:
                     raise
                 if not connected.done():
-                    raise self._runner.late_error(timeout_s) from None
+                    raise self._endpoint.late_error(timeout_s) from None
                 # The deadline of the call that began the attempt has passed; that of this call may be later.
                 if not error.retriable or (until is not None and loop.clock() >= until):
                     raise
@@ -206,20 +206,20 @@ class Client(Endpoint, StreamOperations):
         self._close()
         if self._streams is not None:
             self._streams.close()
-        self._runner.on_closed(not self._runtime.loop.is_running)
+        self._endpoint.on_closed(not self._runtime.loop.is_running)
         _FREE_PAGES.return_if_due()
 
     def _close(self) -> None:
-        connection = self._runner.connection
+        connection = self._endpoint.connection
         if connection is not None and connection.connected:
             connection.close(keep_session=False)
             self._runtime.loop.wait_until(lambda: not self._is_closing(connection), self._options.close_timeout)
         self._runtime.stop()
-        self._runner.await_stored_key()
-        self._runner.close_transport()
+        self._endpoint.await_stored_key()
+        self._endpoint.close_transport()
 
     def _is_closing(self, connection: ConnectionRunner) -> bool:
-        return self._runtime.loop.is_running and self._runner.connection is connection
+        return self._runtime.loop.is_running and self._endpoint.connection is connection
 
     def __enter__(self) -> Client:
         return self
@@ -293,7 +293,7 @@ class Client(Endpoint, StreamOperations):
         Raises WaitTimeout, RefusedError when the server allows no more, ConnectError while the client has no session.
         """
         timeout_s = self._options.connect_timeout if timeout is None else timeout
-        return open_bulk_link(self._runner, self._runner.require_connection(), timeout_s)
+        return open_bulk_link(self._endpoint, self._endpoint.require_connection(), timeout_s)
 
     # Streams: the operations on them are those of StreamOperations.
 

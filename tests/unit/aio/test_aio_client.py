@@ -254,8 +254,8 @@ def test_a_cancelled_call_runs_at_the_server_and_leaves_nothing(world: World) ->
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
-            assert client._runner is not None
-            assert client._runner.require_connection().usage["calls"] == 0
+            assert client._endpoint is not None
+            assert client._endpoint.require_connection().usage["calls"] == 0
             peer.catalog.answer.set_result("late")
             await client.send("after", acknowledge=True)
 

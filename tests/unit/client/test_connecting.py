@@ -62,7 +62,7 @@ def test_a_connect_outlasts_that_of_another_thread_with_a_shorter_timeout(world:
     client = world.client(connect=False)
     with ThreadPoolExecutor(2) as pool:
         short = pool.submit(client.connect, 0.2)
-        wait_for(lambda: client._runner.is_connect_pending)
+        wait_for(lambda: client._endpoint.is_connect_pending)
         long = pool.submit(client.connect, TIMEOUT_S)
         assert isinstance(short.exception(TIMEOUT_S), WaitTimeout)
         world.server()
@@ -73,7 +73,7 @@ def test_the_event_loop_is_idle_while_it_waits_for_the_server(world: World) -> N
     """Many clients that wait for an overloaded server must leave it the processor."""
     client = world.client(client_options(setup_timeout=60.0), connect=False)
     connecting = client.begin_connecting()
-    wait_for(lambda: client._runner.state is ClientState.HANDSHAKING)
+    wait_for(lambda: client._endpoint.state is ClientState.HANDSHAKING)
     wait_for(client._runtime.loop.is_idle, "the client to be idle")
     world.server()
     assert result_of(connecting).connected
@@ -92,7 +92,7 @@ def test_row_12_timeout_0_tries_until_closed(world: World) -> None:
 
     waiting = threading.Thread(target=connect)
     waiting.start()
-    wait_for(lambda: client._runner.is_connect_pending)
+    wait_for(lambda: client._endpoint.is_connect_pending)
     client.close()
     waiting.join(TIMEOUT_S)
     assert isinstance(raised[0], UsageError)
@@ -121,7 +121,7 @@ def test_row_12_timeout_0_connects_to_a_server_that_starts_later(world: World) -
     client = world.client(client_options(first_pause=0.01), connect=False)
     waiting = threading.Thread(target=lambda: client.connect(0))
     waiting.start()
-    wait_for(lambda: client._runner.is_connect_pending)
+    wait_for(lambda: client._endpoint.is_connect_pending)
     world.server()
     waiting.join(20)
     assert client.connected
@@ -184,7 +184,7 @@ def hellos_and_publications(world: World, client: Client, refuse: str = "") -> l
     """
     order: list[str] = []
     held: list[tuple[MemoryPublication, bytes]] = []
-    transport = client._runner.transport
+    transport = client._endpoint.transport
     reopen_path = transport.reopen_path
 
     def open_subscription(pair: ChannelPair) -> ChannelPair:
@@ -231,7 +231,7 @@ def test_a_publication_that_was_rejected_before_the_cookie_arrived_is_opened_aga
 def test_an_unused_publication_is_closed_with_its_attempt(world: World) -> None:
     world.server()
     client = world.client(connect=False)
-    transport, opened = client._runner.transport, []
+    transport, opened = client._endpoint.transport, []
     reopen_path = transport.reopen_path
 
     def open_subscription(pair: ChannelPair) -> ChannelPair:

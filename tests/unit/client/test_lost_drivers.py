@@ -82,11 +82,11 @@ def test_a_client_connects_after_two_drivers_were_lost(world: World, first: str)
         lose_driver_of(world, client)
 
         def is_connected_for_good() -> bool:
-            if not client.connected or client._runner.transport.inbox.lost:
+            if not client.connected or client._endpoint.transport.inbox.lost:
                 return False
             if drivers.is_due("connected"):
                 lose_driver_of(world, client)
-            return not drivers.remaining and not client._runner.transport.inbox.lost
+            return not drivers.remaining and not client._endpoint.transport.inbox.lost
 
         wait_for(is_connected_for_good, f"the client to connect after {first} and {second}")
         assert drivers.lost == [first, second]
@@ -102,13 +102,13 @@ def test_an_error_while_bulk_links_end_does_not_hide_the_loss_of_the_driver(worl
         raise OSError("the disk is full")
 
     client.bulk_link(TIMEOUT_S).on_removed = fail
-    lost = client._runner.transport
+    lost = client._endpoint.transport
     lose_driver_of(world, client)
-    wait_for(lambda: client._runner.transport is not lost and client.connected, "the client to connect")
+    wait_for(lambda: client._endpoint.transport is not lost and client.connected, "the client to connect")
     assert isinstance(client._runtime.loop.failed, OSError)
     client._runtime.loop.failed = None
 
 
 def lose_driver_of(world: World, client: Client) -> None:
     """End the driver that a client uses now."""
-    world.network.lose_driver(client._runner.transport.inbox)
+    world.network.lose_driver(client._endpoint.transport.inbox)

@@ -66,7 +66,7 @@ def test_a_mismatch_of_a_pinned_key_names_the_option_and_not_keys_forget(world: 
 def test_a_mismatch_of_a_remembered_key_names_keys_forget(world: World) -> None:
     world.server()
     client = world.client(connect=False)
-    client._runner.store.trust(client._runner.server, b"1" * 32)
+    client._endpoint.store.trust(client._endpoint.server, b"1" * 32)
     with pytest.raises(ServerKeyChanged, match="keys forget"):
         client.connect(5.0)
 

@@ -48,7 +48,7 @@ def test_a_link_whose_frames_go_nowhere_is_replaced_and_loses_nothing(world: Wor
     received: list[object] = []
     server.on_message(int, lambda _, message: received.append(message))
     client.send(1, acknowledge=True)
-    inbox = (client._runner if sender == "client" else server._endpoint).transport.inbox
+    inbox = (client._endpoint if sender == "client" else server._endpoint).transport.inbox
     lost = {one for one in world.network.publications if one.inbox is inbox}
     world.network.change = lambda publication, message: () if publication in lost else (message,)
     client.send(2)
@@ -78,7 +78,7 @@ def test_a_link_that_the_server_does_not_know_any_more_is_replaced_at_once(world
 def test_row_51_a_client_that_vanishes_is_disconnected_once_after_the_expiry(world: World) -> None:
     server, client = world.pair()
     started = world.clock()
-    world.network.lose_driver(client._runner.transport.inbox)
+    world.network.lose_driver(client._endpoint.transport.inbox)
     world.network.refusal = "the client is dead"
     wait_for(lambda: "disconnect" in world.recorded[server].names)
     assert world.clock() - started >= 0.3
@@ -222,7 +222,7 @@ def test_close_and_send_within_on_disconnect_are_harmless(world: World) -> None:
 
 def test_a_restart_of_the_clients_driver_is_not_a_disconnect(world: World) -> None:
     server, client = world.pair(expiry=10.0)
-    world.network.lose_driver(client._runner.transport.inbox)
+    world.network.lose_driver(client._endpoint.transport.inbox)
     received: list[object] = []
     server.on_message(int, lambda c, m: received.append(m))
     client.send(1, acknowledge=True)
@@ -256,7 +256,7 @@ def test_a_client_resumes_from_its_new_address_after_a_change_of_nat_mapping(wor
     )
     wait_for(lambda: server.connections)
     address[0] = "198.51.100.9:777"
-    world.network.lose_driver(client._runner.transport.inbox)
+    world.network.lose_driver(client._endpoint.transport.inbox)
     wait_for(lambda: world.recorded[client].count("resume") == 1)
     (connection,) = server.connections
     assert (connection.remote_address, connection.remote_port) == ("198.51.100.9", 777)

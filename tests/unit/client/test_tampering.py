@@ -38,7 +38,7 @@ def test_row_40_an_altered_frame_is_counted_and_reported_and_no_message_is_lost(
     done = threading.Event()
 
     def change(publication: object, message: bytes) -> Iterable[bytes]:
-        if done.is_set() or publication.inbox is not client._runner.transport.inbox:  # type: ignore[attr-defined]
+        if done.is_set() or publication.inbox is not client._endpoint.transport.inbox:  # type: ignore[attr-defined]
             return (message,)
         done.set()
         return _altered(how, message, [])

@@ -35,7 +35,7 @@ class Use:
 
 
 def lose_driver(world: World, client: Client) -> None:
-    world.network.lose_driver(client._runner.transport.inbox)
+    world.network.lose_driver(client._endpoint.transport.inbox)
 
 
 def test_a_client_that_loses_its_driver_without_use_ends_and_does_not_dial(world: World) -> None:

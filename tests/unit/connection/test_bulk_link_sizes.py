@@ -115,7 +115,7 @@ def test_a_media_driver_that_refuses_large_packets_gets_smaller_ones(
     world: World, network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, client = world.pair()
-    transport = client._runner.transport
+    transport = client._endpoint.transport
     open_link = transport.open_link
 
     def refuse(ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:

@@ -23,6 +23,6 @@ def test_a_client_opens_bulk_links_with_any_spelling_of_its_address(world: World
 def test_a_bulk_link_from_another_address_is_refused(world: World) -> None:
     world.server(server_options(expiry=5.0, setup_timeout=0.3))
     client = world.client(client_options(expiry=5.0, setup_timeout=0.3), source="[fe80::1%eth0]:4000")
-    client._runner.transport.source = "[fe80::2%eth0]:4000"  # type: ignore[attr-defined]
+    client._endpoint.transport.source = "[fe80::2%eth0]:4000"  # type: ignore[attr-defined]
     with pytest.raises(AeronSparkError):
         client.bulk_link(1.0)

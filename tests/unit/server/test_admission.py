@@ -287,7 +287,7 @@ def test_row_46_a_client_with_a_stolen_ticket_and_another_key_receives_no_messag
     victim.connect(TIMEOUT_S)
     wait_for(lambda: server.connections)
     (connection,) = server.connections
-    ticket = victim._runner.ticket
+    ticket = victim._endpoint.ticket
     victim.connection.close(keep_session=True)
     wait_for(lambda: not connection.connected)
     connection.send("for the victim")
@@ -295,7 +295,7 @@ def test_row_46_a_client_with_a_stolen_ticket_and_another_key_receives_no_messag
     stolen: list[object] = []
     thief.on_message(object, stolen.append)
     thief.connect(TIMEOUT_S)
-    thief._runner.ticket = ticket
+    thief._endpoint.ticket = ticket
     thief.reconnect(TIMEOUT_S)
     thief.ping()
     assert not stolen
@@ -311,7 +311,7 @@ def test_row_77_the_loss_of_one_client_does_not_affect_another(world: World) -> 
     dead, living = client_of(world, 1), client_of(world, 2)
     dead.connect(TIMEOUT_S)
     living.connect(TIMEOUT_S)
-    world.network.lose_driver(dead._runner.transport.inbox)
+    world.network.lose_driver(dead._endpoint.transport.inbox)
     world.network.refusal = "dead"
     wait_for(lambda: world.recorded[server].count("disconnect") == 1)
     world.network.refusal = ""
