@@ -79,7 +79,7 @@ class BenchmarkConnection(Connection):
 
     @property
     def _link(self) -> Link:
-        link = self._runner.sender.link
+        link = self._core.sender.link
         assert link is not None
         return link
 

@@ -16,7 +16,7 @@ _FOLLOWED: Final = ("aeron_spark.", "tests.memory_transport")  # modules whose o
 # Settings of the program, and parts of the endpoint or connection itself
 _SET_BY_PROGRAMS: Final = """
     Bus._subscribers ClientTable._grants Connection.data OperatorService._commands
-    ConnectionRunner.disconnect_listeners EndpointListeners._by_event ErrorCodes._codes GlobalObjects._factories
+    ConnectionCore.disconnect_listeners EndpointListeners._by_event ErrorCodes._codes GlobalObjects._factories
     GlobalObjects._names GlobalObjects._objects Listeners._by_class Listeners._found _Found._by_class
     MemoryPeerStore._authorized MemoryPeerStore._known MessageServer._services Readiness._conditions Runtime.pools
     ServerEndpoint.addresses ServerMetrics._families Types._classes Types._ids
@@ -31,7 +31,7 @@ _OF_THE_SERVER: Final = """
 """
 # For late records and repeated requests of the peer, within a bound, as long as the connection's object exists
 _OF_THE_CONNECTION: Final = """
-    ConnectionRunner.tampered IncomingStages._failed OperationService._used_at TransferAssembly._abandoned
+    ConnectionCore.tampered IncomingStages._failed OperationService._used_at TransferAssembly._abandoned
     Transfers._sent
 """
 # The addresses of a closed transport, the senders that it has seen, and the leases of others on its Aeron client

@@ -18,9 +18,8 @@ from aeron_spark.aio.reader import StreamReader
 from aeron_spark.aio.writer import BufferedWriter, StreamWriter
 from aeron_spark.client.client import MIN_CONNECT_S, ClientState
 from aeron_spark.client.client_endpoint import ClientEndpoint
-from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.connection import Connection, ConnectionCore
 from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, Pending
-from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.sender import CONFIRM_REMEDY, CONFIRMS
 from aeron_spark.errors import AeronSparkError, EndedError, UsageError, WaitTimeout
 from aeron_spark.process import ExitHook, bind_to_process
@@ -139,7 +138,7 @@ class Sending:
     accepted.
     """
 
-    def __init__(self, own_loop: OwnLoop, connection: ConnectionRunner, on_thread: OnThread) -> None:
+    def __init__(self, own_loop: OwnLoop, connection: ConnectionCore, on_thread: OnThread) -> None:
         self._connection: Final = connection
         self._own_loop: Final = own_loop
         self._on_thread: Final = on_thread

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from aeron_spark.client.client_endpoint import ClientEndpoint
 from aeron_spark.connection.bulk_links import SERVICE, BulkLink
+from aeron_spark.connection.connection import ConnectionCore
 from aeron_spark.connection.links import Link
 from aeron_spark.connection.packet_watch import PacketWatch, alive_times
-from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError, RemoteError, WaitTimeout
 from aeron_spark.protocol.frame_cipher import RANDOM_BYTES, FrameDecryptor, FrameEncryptor, bulk_link_keys
 from aeron_spark.protocol.rpc_dispatch import UNKNOWN_METHOD
@@ -38,7 +38,7 @@ class _Response:
     mtu_bytes: int | None
 
 
-def open_bulk_link(endpoint: ClientEndpoint, connection: ConnectionRunner, timeout_s: float) -> BulkLink:
+def open_bulk_link(endpoint: ClientEndpoint, connection: ConnectionCore, timeout_s: float) -> BulkLink:
     """Request a bulk link from the server, open its publication and subscription, and wait until it is verified.
 
     If ``mtu`` is ``auto``, a full packet of each direction must arrive: if it does not, a smaller size takes its place.
@@ -97,7 +97,7 @@ def _is_of_packets(bulk_link: BulkLink, error: BaseException) -> bool:
 
 
 def _begin(
-    endpoint: ClientEndpoint, connection: ConnectionRunner, size: int, path: NetworkPath | None, end: float
+    endpoint: ClientEndpoint, connection: ConnectionCore, size: int, path: NetworkPath | None, end: float
 ) -> BulkLink:
     loop = endpoint.loop
     response = _request(connection, size, max(MIN_STEP_S, end - loop.clock()))
@@ -109,7 +109,7 @@ def _begin(
     )
 
 
-def _request(connection: ConnectionRunner, size: int, timeout_s: float) -> _Response:
+def _request(connection: ConnectionCore, size: int, timeout_s: float) -> _Response:
     own_part = secrets.token_bytes(RANDOM_BYTES)
     service = connection.for_program.remote(SERVICE).with_timeout(timeout_s)
     if connection.peer.is_ipc:
@@ -124,7 +124,7 @@ def _request(connection: ConnectionRunner, size: int, timeout_s: float) -> _Resp
 
 
 def _open_link(
-    endpoint: ClientEndpoint, connection: ConnectionRunner, response: _Response, size: int,
+    endpoint: ClientEndpoint, connection: ConnectionCore, response: _Response, size: int,
     path: NetworkPath | None,
 ) -> BulkLink:  # fmt: skip
     options, now, content = endpoint.options, endpoint.loop.clock(), response.content

@@ -15,9 +15,8 @@ from aeron_spark.aeron import jvm
 from aeron_spark.client.bulk_link_opening import open_bulk_link
 from aeron_spark.client.client_endpoint import ClientEndpoint
 from aeron_spark.connection.bulk_links import BulkLink
-from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.connection import Connection, ConnectionCore
 from aeron_spark.connection.endpoint import Endpoint
-from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError, OptionError, RefusedError
 from aeron_spark.process import ExitHook, FreePages
 from aeron_spark.protocol.access import PeerStore
@@ -218,7 +217,7 @@ class Client(Endpoint, StreamOperations):
         self._endpoint.await_stored_key()
         self._endpoint.close_transport()
 
-    def _is_closing(self, connection: ConnectionRunner) -> bool:
+    def _is_closing(self, connection: ConnectionCore) -> bool:
         return self._runtime.loop.is_running and self._endpoint.connection is connection
 
     def __enter__(self) -> Client:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from aeron_spark.client.client_states import ClientEvent
-from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.connection import Connection, ConnectionCore
 from aeron_spark.connection.links import ClientPath, Link, to_package_error
-from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import ConnectError, WaitTimeout
 from aeron_spark.options import ClientOptions
 from aeron_spark.protocol.access import ServerName
@@ -78,7 +77,7 @@ class RetrySchedule:
 class ClientSession:
     """A session as the client knows it, over all its links."""
 
-    connection: ConnectionRunner
+    connection: ConnectionCore
     is_confirmed: bool = False  # a link has carried it
     is_reported_connected: bool = False  # the last notification was "connect" or "resume"
     detached_at: float | None = None  # when its link was lost, until the program is notified of that

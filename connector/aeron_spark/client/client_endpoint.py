@@ -23,13 +23,12 @@ from typing import Final
 
 from aeron_spark.client.client_attempt import Attempt, Change, ClientSession, PendingConnect, RetrySchedule
 from aeron_spark.client.client_states import AWAITED, TRANSITIONS, ClientEvent, ClientState
-from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.connection import CallEnded, Connection, ConnectionCore
 from aeron_spark.connection.deliveries import SerialExecutor
 from aeron_spark.connection.endpoint_listeners import ConnectionChanged, ListenerEvent, Notice, log_failed_call
 from aeron_spark.connection.links import ClientPath, Link, to_package_error
 from aeron_spark.connection.loop import IDLE_WAIT_S, REOPEN_SECONDS, Job, Loop
 from aeron_spark.connection.owner import PeerInfo
-from aeron_spark.connection.runner import CallEnded, ConnectionRunner
 from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import (
     AeronSparkError,
@@ -90,7 +89,7 @@ class ClientEndpoint:
 
     def __init__(
         self, runtime: Runtime, dial: Callable[[], ClientTransport], server: ServerName, store: PeerStore,
-        options: ClientOptions, make: Callable[[PeerInfo, int], ConnectionRunner], random: Entropy,
+        options: ClientOptions, make: Callable[[PeerInfo, int], ConnectionCore], random: Entropy,
     ) -> None:  # fmt: skip
         """Open nothing. ``random(n)`` returns n random bytes."""
         self.runtime: Final = runtime
@@ -153,12 +152,12 @@ class ClientEndpoint:
     # For the client. Thread-safe.
 
     @property
-    def connection(self) -> ConnectionRunner | None:
+    def connection(self) -> ConnectionCore | None:
         """The connection of the current session."""
         session = self.session
         return None if session is None else session.connection
 
-    def require_connection(self) -> ConnectionRunner:
+    def require_connection(self) -> ConnectionCore:
         """Return the connection of the current session, or raise the error that :attr:`Client.connection` describes."""
         connection, stopped = self.connection, self.stopped
         if connection is not None:
@@ -269,7 +268,7 @@ class ClientEndpoint:
         return self.transport.inbox
 
     @property
-    def connections(self) -> list[ConnectionRunner]:
+    def connections(self) -> list[ConnectionCore]:
         """The connection of the current session, if there is one. Thread-safe."""
         connection = self.connection
         return [] if connection is None else [connection]
@@ -348,22 +347,22 @@ class ClientEndpoint:
             remedy="The client reconnects by itself. If this repeats, see the server's log.",
         )
 
-    def interrupted(self, connection: ConnectionRunner, error: AeronSparkError, now: float, *, expired: bool) -> None:
+    def interrupted(self, connection: ConnectionCore, error: AeronSparkError, now: float, *, expired: bool) -> None:
         """Handle the loss of the verified link of a connection; ``expired``: it was silent for its expiry time."""
         if self._link is not None and connection is self.connection:
             self._step(E.LINK_FAILED, now, error, expired)
 
-    def peer_closed(self, connection: ConnectionRunner, closed: PeerClose, now: float) -> None:
+    def peer_closed(self, connection: ConnectionCore, closed: PeerClose, now: float) -> None:
         """Handle the server's CLOSE."""
         if self._link is not None and connection is self.connection:
             self._step(E.PEER_CLOSED, now, closed)
 
-    def session_failed(self, connection: ConnectionRunner, error: AeronSparkError, now: float) -> None:
+    def session_failed(self, connection: ConnectionCore, error: AeronSparkError, now: float) -> None:
         """End a connection whose session cannot continue."""
         if connection is self.connection:
             self._step(E.SESSION_FAILED, now, error)
 
-    def close_connection(self, connection: ConnectionRunner, keep_session: bool, now: float) -> None:
+    def close_connection(self, connection: ConnectionCore, keep_session: bool, now: float) -> None:
         """Close a connection that the program closes, after its unsent messages; stop the attempts to connect."""
         if connection is self.connection:
             self._step(E.CLOSE, now, keep_session)
@@ -825,7 +824,7 @@ class ClientEndpoint:
         if not self._is_in_use():
             self._later(self.loop.in_background, self._report_unused)
 
-    def _resolve(self, outcome: ConnectionRunner | AeronSparkError) -> None:
+    def _resolve(self, outcome: ConnectionCore | AeronSparkError) -> None:
         """End the program's connect, if one waits."""
         connect, self._connect = self._connect, None
         if connect is None:
@@ -899,11 +898,11 @@ class ClientEndpoint:
             session.is_reported_connected = False
             self._notify(session, "disconnect")
 
-    def _call_listeners(self, event: ListenerEvent, connection: ConnectionRunner | None, value: object) -> None:
+    def _call_listeners(self, event: ListenerEvent, connection: ConnectionCore | None, value: object) -> None:
         call = partial(self.runtime.listeners.notify, event, connection, value)
         self._later(self._state_listeners.submit, call)
 
-    def _end_connection(self, connection: ConnectionRunner, error: AeronSparkError) -> None:
+    def _end_connection(self, connection: ConnectionCore, error: AeronSparkError) -> None:
         """End a connection, and call the listeners "lost" with the messages that the server has not confirmed.
 
         If the program closed the session, they are called only if there are such messages.
@@ -934,7 +933,7 @@ class ClientEndpoint:
         else:
             self._step(E.KEY_KNOWN, now, key)
 
-    def _trust(self, connection: ConnectionRunner, key: bytes) -> None:
+    def _trust(self, connection: ConnectionCore, key: bytes) -> None:
         """Have the store remember the server. Runs on a thread of the pool."""
         try:
             self.store.trust(self.server, key)
@@ -967,7 +966,7 @@ def make_endpoint(
     facts.on(CallEnded, log_failed_call)
     runtime = Runtime(loop or Loop(NAME), lambda: options, facts)
 
-    def make(peer: PeerInfo, number: int) -> ConnectionRunner:
-        return ConnectionRunner(runtime, peer, number, connection_class)
+    def make(peer: PeerInfo, number: int) -> ConnectionCore:
+        return ConnectionCore(runtime, peer, number, connection_class)
 
     return ClientEndpoint(runtime, dial, server, store, options, make, secrets.token_bytes)

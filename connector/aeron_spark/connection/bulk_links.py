@@ -13,10 +13,10 @@ from collections.abc import Callable
 from math import inf
 from typing import Final
 
+from aeron_spark.connection.connection import ConnectionCore
 from aeron_spark.connection.links import OFFER_TIMEOUT_S, Link
 from aeron_spark.connection.loop import Loop
 from aeron_spark.connection.packet_watch import PacketWatch
-from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.usage import EndpointTraffic
 from aeron_spark.errors import AeronSparkError, DataFormatError, EndedError, TamperedError, TransportError, WaitTimeout
 from aeron_spark.process import bind_to_process
@@ -60,7 +60,7 @@ class BulkLink:
     """
 
     def __init__(
-        self, owner: BulkLinks, connection: ConnectionRunner, link: Link, number: int, label: str, *, begins: bool,
+        self, owner: BulkLinks, connection: ConnectionCore, link: Link, number: int, label: str, *, begins: bool,
         watch: PacketWatch | None = None,
     ) -> None:  # fmt: skip
         self.connection = connection
@@ -459,7 +459,7 @@ class BulkLinks:
         bulk_link.connection.traffic.add(bulk_link.link)
         self.traffic.add(bulk_link.link, "bulk")
 
-    def of(self, connection: ConnectionRunner, number: int) -> BulkLink:
+    def of(self, connection: ConnectionCore, number: int) -> BulkLink:
         """Return the bulk link of a connection with this number. Raises EndedError if it has none. Thread-safe."""
         with self._lock:
             bulk_link = self._by_number.get((id(connection), number))
@@ -467,7 +467,7 @@ class BulkLinks:
             raise EndedError(f"{connection.label} has no bulk link {number}", remedy=OPEN_ANOTHER)
         return bulk_link
 
-    def count(self, connection: ConnectionRunner) -> int:
+    def count(self, connection: ConnectionCore) -> int:
         """Return the number of bulk links of a connection. Thread-safe."""
         with self._lock:
             return sum(1 for bulk_link in self._by_token.values() if bulk_link.connection is connection)
@@ -477,22 +477,22 @@ class BulkLinks:
         with self._lock:
             return Counter(id(bulk_link.connection) for bulk_link in self._by_token.values())
 
-    def held_bytes(self) -> dict[ConnectionRunner, int]:
+    def held_bytes(self) -> dict[ConnectionCore, int]:
         """Return the bytes of received messages that no thread has taken, by connection. Thread-safe."""
         with self._lock:
             bulk_links = list(self._by_token.values())
-        held: dict[ConnectionRunner, int] = {}
+        held: dict[ConnectionCore, int] = {}
         for bulk_link in bulk_links:
             held[bulk_link.connection] = held.get(bulk_link.connection, 0) + bulk_link.held_bytes
         return held
 
-    def hold_sending(self, connection: ConnectionRunner, is_held: bool) -> None:
+    def hold_sending(self, connection: ConnectionCore, is_held: bool) -> None:
         """Send no data over the bulk links of a connection for now, or send again."""
         for bulk_link in self._by_token.values():
             if bulk_link.connection is connection:
                 bulk_link.hold_sending(is_held)
 
-    def hold(self, connection: ConnectionRunner, is_held: bool) -> None:
+    def hold(self, connection: ConnectionCore, is_held: bool) -> None:
         """Read nothing from the bulk links of a connection for now, or read again."""
         for bulk_link in self._by_token.values():
             if bulk_link.connection is connection:
@@ -533,7 +533,7 @@ class BulkLinks:
         """Have the event loop close the publication and the subscription."""
         self.loop.run_soon(lambda: self._remove(bulk_link))
 
-    def _end_watched(self, connection: ConnectionRunner, error: TransportError) -> None:
+    def _end_watched(self, connection: ConnectionCore, error: TransportError) -> None:
         """End the bulk links of a connection whose packets take the same way: the idle ones, too, would lose data."""
         for bulk_link in list(self._by_token.values()):
             if bulk_link.connection is connection and bulk_link.watch is not None and not bulk_link.closed:

@@ -10,9 +10,8 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
-from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.connection import CallEnded, Connection, ConnectionCore
 from aeron_spark.connection.deliveries import Listeners
-from aeron_spark.connection.runner import CallEnded, ConnectionRunner
 from aeron_spark.errors import AeronSparkError, SessionLost, TransportError
 from aeron_spark.facts import Bus
 from aeron_spark.protocol.session import closed_error
@@ -31,7 +30,7 @@ ListenerEvent = Literal["init", "connect", "resume", "disconnect", "error", "rec
 class ErrorReported:
     """An error is reported to the error listeners. With a subscriber, an error without a listener is not logged."""
 
-    connection: ConnectionRunner | None
+    connection: ConnectionCore | None
     error: BaseException
 
 
@@ -61,7 +60,7 @@ class ConnectionChanged:
     ``cause`` is why a connection has ended; None if its session continues, and the client may resume it.
     """
 
-    connection: ConnectionRunner
+    connection: ConnectionCore
     notice: Notice
     cause: Ending | AeronSparkError | None = None
 
@@ -88,7 +87,7 @@ class EndpointListeners:
     def has(self, event: ListenerEvent) -> bool:
         return event in self._by_event
 
-    def notify(self, event: ListenerEvent, connection: ConnectionRunner | None, *more: object) -> None:
+    def notify(self, event: ListenerEvent, connection: ConnectionCore | None, *more: object) -> None:
         """Call the listeners of an event with the connection, unless it is None, and ``more``."""
         arguments = more if connection is None else (connection.for_program, *more)
         for listener in self._by_event.get(event, ()):
@@ -101,7 +100,7 @@ class EndpointListeners:
         """Return the listeners of messages of exactly this class, in the order of the calls."""
         return self._messages.matching(kind)
 
-    def report(self, connection: ConnectionRunner | None, error: BaseException) -> None:
+    def report(self, connection: ConnectionCore | None, error: BaseException) -> None:
         """Call the error listeners, or log the error if there is none. Exceptions of error listeners are logged."""
         listeners = self._by_event.get("error", ())
         if not listeners and not self._facts.has(ErrorReported):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from aeron_spark.connection.bulk_links import BulkLinks
-from aeron_spark.connection.runner import ConnectionRunner
+from aeron_spark.connection.connection import ConnectionCore
 from aeron_spark.connection.usage import MemoryAccount, RateLimits, Rates, Used
 from aeron_spark.errors import REFUSALS, RefusedError
 from aeron_spark.facts import Bus
@@ -25,7 +25,7 @@ NOTHING: Final = Used(0, 0, 0)
 class HoldChanged:
     """A connection is paused for this reason from now on, or no longer. Emitted on the event loop."""
 
-    connection: ConnectionRunner
+    connection: ConnectionCore
     reason: Reason
     is_held: bool
 
@@ -38,25 +38,25 @@ class ConnectionHolds:
 
     def __init__(
         self, memory_limit: Callable[[], int], bulk_links: BulkLinks,
-        end: Callable[[ConnectionRunner, RefusedError], object], facts: Bus,
+        end: Callable[[ConnectionCore, RefusedError], object], facts: Bus,
     ) -> None:  # fmt: skip
-        self.memory: Final[MemoryAccount[ConnectionRunner]] = MemoryAccount(memory_limit)
-        self.rates_of: Callable[[ConnectionRunner], Rates] = lambda _: NO_RATES
+        self.memory: Final[MemoryAccount[ConnectionCore]] = MemoryAccount(memory_limit)
+        self.rates_of: Callable[[ConnectionCore], Rates] = lambda _: NO_RATES
         """Returns the limits of the key of a connection."""
-        self.throttled: frozenset[ConnectionRunner] = frozenset()
+        self.throttled: frozenset[ConnectionCore] = frozenset()
         """The connections that are paused for a rate."""
         self._bulk_links: Final = bulk_links
         self._end: Final = end
         self._facts: Final = facts
         self._rates: Final[RateLimits[bytes]] = RateLimits()
-        self._charged: dict[ConnectionRunner, Used] = {}  # totals of the connections with rates at the last review
-        self._reviewed: frozenset[ConnectionRunner] = frozenset()  # by the last review
+        self._charged: dict[ConnectionCore, Used] = {}  # totals of the connections with rates at the last review
+        self._reviewed: frozenset[ConnectionCore] = frozenset()  # by the last review
 
-    def is_memory_full(self, connection: ConnectionRunner, size: int) -> bool:
+    def is_memory_full(self, connection: ConnectionCore, size: int) -> bool:
         """Whether no memory is left for ``size`` bytes of a connection; a part is assured to each. Thread-safe."""
         return self.memory.is_full and connection.held_bytes + size > self.memory.assured
 
-    def review(self, connections: Collection[ConnectionRunner], now: float) -> None:
+    def review(self, connections: Collection[ConnectionCore], now: float) -> None:
         """Pause the connections that use too much at ``now`` (monotonic seconds), and resume the others."""
         paused_before, throttled_before = self.memory.paused, self.throttled
         largest = self._review_memory(connections, now)
@@ -69,15 +69,15 @@ class ConnectionHolds:
         if largest is not None:
             self._end(largest, self._memory_error(largest))
 
-    def _review_memory(self, connections: Collection[ConnectionRunner], now: float) -> ConnectionRunner | None:
+    def _review_memory(self, connections: Collection[ConnectionCore], now: float) -> ConnectionCore | None:
         if not self.memory.limit and not self.memory.paused:
             return None
         in_bulk_links = self._bulk_links.held_bytes()
         return self.memory.review({one: one.held_bytes + in_bulk_links.get(one, 0) for one in connections}, now)
 
     def _review_rates(
-        self, connections: Collection[ConnectionRunner], now: float
-    ) -> tuple[frozenset[ConnectionRunner], frozenset[ConnectionRunner]]:
+        self, connections: Collection[ConnectionCore], now: float
+    ) -> tuple[frozenset[ConnectionCore], frozenset[ConnectionCore]]:
         limited = {one: rates for one in connections if (rates := self.rates_of(one)) != NO_RATES}
         if not limited and not len(self._rates):
             return frozenset(), frozenset()
@@ -95,9 +95,9 @@ class ConnectionHolds:
 
     def _apply(
         self,
-        connections: Collection[ConnectionRunner],
-        not_read: frozenset[ConnectionRunner],
-        not_sent: frozenset[ConnectionRunner],
+        connections: Collection[ConnectionCore],
+        not_read: frozenset[ConnectionCore],
+        not_sent: frozenset[ConnectionCore],
     ) -> None:
         for one in connections:
             if one in not_read or one.is_held:  # again at each review: it may have another link, or more bulk links
@@ -107,11 +107,11 @@ class ConnectionHolds:
                 one.sender.hold(one in not_sent)
                 self._bulk_links.hold_sending(one, one in not_sent)
 
-    def _notify(self, reason: Reason, before: frozenset[ConnectionRunner], after: frozenset[ConnectionRunner]) -> None:
+    def _notify(self, reason: Reason, before: frozenset[ConnectionCore], after: frozenset[ConnectionCore]) -> None:
         for connection in before ^ after:
             self._facts.emit(HoldChanged(connection, reason, connection in after))
 
-    def _memory_error(self, largest: ConnectionRunner) -> RefusedError:
+    def _memory_error(self, largest: ConnectionCore) -> RefusedError:
         return RefusedError(
             f"{largest.label} held the most memory of all connections, which are at or near the limit"
             f" of {self.memory.limit} bytes (memoryLimit)",
@@ -120,6 +120,6 @@ class ConnectionHolds:
         )
 
 
-def _totals(connection: ConnectionRunner) -> Used:
+def _totals(connection: ConnectionCore) -> Used:
     received, sent = connection.traffic.totals()
     return Used(received, sent, connection.messages_received)

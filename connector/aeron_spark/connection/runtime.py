@@ -7,13 +7,13 @@ from concurrent.futures import Future
 from typing import Final, Protocol
 
 from aeron_spark.connection.bulk_links import FOREIGN_IMAGE, BulkLinks
+from aeron_spark.connection.connection import ConnectionCore
 from aeron_spark.connection.deliveries import SerialExecutor
 from aeron_spark.connection.endpoint_listeners import ConnectionChanged, EndpointListeners
 from aeron_spark.connection.fair_pool import FairPool
 from aeron_spark.connection.holds import ConnectionHolds
 from aeron_spark.connection.links import Link
 from aeron_spark.connection.loop import IDLE_WAIT_S, Loop
-from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.usage import EndpointTraffic, ResponseMemory
 from aeron_spark.errors import (
     AeronSparkError,
@@ -58,7 +58,7 @@ class EndpointRunner(Protocol):
         """The inbox of the transport that is open now."""
 
     @property
-    def connections(self) -> list[ConnectionRunner]:
+    def connections(self) -> list[ConnectionCore]:
         """The connections whose peer has proved its key and that are not closed."""
 
     @property
@@ -83,16 +83,16 @@ class EndpointRunner(Protocol):
     def lost_image_error(self) -> AeronSparkError | None:
         """Return the error with which a link fails that has lost its image; None: it lasts until its expiry."""
 
-    def interrupted(self, connection: ConnectionRunner, error: AeronSparkError, now: float, *, expired: bool) -> None:
+    def interrupted(self, connection: ConnectionCore, error: AeronSparkError, now: float, *, expired: bool) -> None:
         """Handle the loss of the verified link of a connection; ``expired``: it was silent for its expiry time."""
 
-    def peer_closed(self, connection: ConnectionRunner, closed: PeerClose, now: float) -> None:
+    def peer_closed(self, connection: ConnectionCore, closed: PeerClose, now: float) -> None:
         """Handle the peer's CLOSE."""
 
-    def session_failed(self, connection: ConnectionRunner, error: AeronSparkError, now: float) -> None:
+    def session_failed(self, connection: ConnectionCore, error: AeronSparkError, now: float) -> None:
         """End a connection whose session cannot continue."""
 
-    def close_connection(self, connection: ConnectionRunner, keep_session: bool, now: float) -> None:
+    def close_connection(self, connection: ConnectionCore, keep_session: bool, now: float) -> None:
         """Close a connection that the program closes."""
 
     def end_all(self, now: float) -> None:
@@ -135,7 +135,7 @@ class Runtime:
         self._ended: Final[Future[None]] = Future()
         self._error_executor = SerialExecutor(loop.pool, options().queue_bytes, lambda: None)
         # connections that received a frame since the last tick, or are due
-        self._touched: set[ConnectionRunner] = set()
+        self._touched: set[ConnectionCore] = set()
         self._next_full_scan = 0.0
         loop.bind(self)
 
@@ -185,7 +185,7 @@ class Runtime:
         """The present options."""
         return self._options()
 
-    def report(self, connection: ConnectionRunner | None, error: BaseException) -> None:
+    def report(self, connection: ConnectionCore | None, error: BaseException) -> None:
         """Call the error listeners, but never on the event loop: there, a thread of the listeners' pool does it."""
         if not self.loop.is_current_thread:
             self.listeners.report(connection, error)
@@ -206,7 +206,7 @@ class Runtime:
 
         changes[0].connection.run_in_order(call)
 
-    def close_connection(self, connection: ConnectionRunner, keep_session: bool) -> None:
+    def close_connection(self, connection: ConnectionCore, keep_session: bool) -> None:
         """Close a connection: send its unsent messages, for some seconds at most, then send CLOSE."""
         if connection.closed:
             return
@@ -214,9 +214,7 @@ class Runtime:
             connection.sender.drain(self.loop.clock() + self.options.close_timeout)
         self.disconnect(connection, keep_session)
 
-    def disconnect(
-        self, connection: ConnectionRunner, keep_session: bool, error: AeronSparkError | None = None
-    ) -> None:
+    def disconnect(self, connection: ConnectionCore, keep_session: bool, error: AeronSparkError | None = None) -> None:
         """Send CLOSE and have the runner close the connection. Unsent messages are not sent any more.
 
         ``error`` is the reason for the peer.
@@ -227,7 +225,7 @@ class Runtime:
 
     # For runners, on the event loop.
 
-    def add_link(self, connection: ConnectionRunner, link: Link) -> None:
+    def add_link(self, connection: ConnectionCore, link: Link) -> None:
         """Give the frames of a link to a connection."""
         self.loop.own(link.token, _CarriedLink(self, connection, link))
         connection.traffic.add(link)
@@ -254,13 +252,11 @@ class Runtime:
         finally:  # the inbox reports the loss once, and without it the endpoint would wait for ever
             self._runner.handle_event(event, now)
 
-    def _send_close(
-        self, connection: ConnectionRunner, keep_session: bool, error: AeronSparkError | None = None
-    ) -> None:
+    def _send_close(self, connection: ConnectionCore, keep_session: bool, error: AeronSparkError | None = None) -> None:
         if connection.connected:
             connection.sender.push_unsequenced(RecordKind.CLOSE, encode_close(keep_session, error))
 
-    def _end_largest(self, connection: ConnectionRunner, error: RefusedError) -> None:
+    def _end_largest(self, connection: ConnectionCore, error: RefusedError) -> None:
         self.report(connection, error)
         self.disconnect(connection, keep_session=False, error=error)
 
@@ -305,7 +301,7 @@ class Runtime:
 class _CarriedLink:
     """Handles the events of the link of a connection."""
 
-    def __init__(self, runtime: Runtime, connection: ConnectionRunner, link: Link) -> None:
+    def __init__(self, runtime: Runtime, connection: ConnectionCore, link: Link) -> None:
         self._runtime: Final = runtime
         self._runner: Final = runtime._runner
         self.connection: Final = connection

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aeron_spark.connection.bulk_links import METHODS, SERVICE, BulkLink, BulkLinks
+from aeron_spark.connection.connection import ConnectionCore
 from aeron_spark.connection.links import Link
 from aeron_spark.connection.packet_watch import PacketWatch, alive_times
-from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import DataFormatError, RefusedError, WaitTimeout
 from aeron_spark.protocol.frame_cipher import RANDOM_BYTES, FrameDecryptor, FrameEncryptor, bulk_link_keys
 from aeron_spark.protocol.liveness import Times
@@ -37,7 +37,7 @@ class BulkLinkService:
     shared memory no room; WaitTimeout if the event loop or the media driver does not open it in time.
     """
 
-    def __init__(self, endpoint: ServerEndpoint, bulk_links: BulkLinks, connection: ConnectionRunner) -> None:
+    def __init__(self, endpoint: ServerEndpoint, bulk_links: BulkLinks, connection: ConnectionCore) -> None:
         self._endpoint = endpoint
         self._bulk_links = bulk_links
         self._loop = bulk_links.loop

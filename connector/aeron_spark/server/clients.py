@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from aeron_spark import node
-from aeron_spark.connection.runner import ConnectionRunner
+from aeron_spark.connection.connection import ConnectionCore
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, SetupError
 from aeron_spark.keys.clients_file import ClientsChange, ClientTable
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths, load_identity
@@ -150,7 +150,7 @@ class ClientsWatcher:
 
     def __init__(
         self, table: ClientTable | None, apply: Callable[[], None],
-        report: Callable[[ConnectionRunner | None, BaseException], None], events: EventLog,
+        report: Callable[[ConnectionCore | None, BaseException], None], events: EventLog,
     ) -> None:  # fmt: skip
         self._table = table
         self._apply = apply

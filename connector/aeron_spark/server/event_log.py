@@ -10,9 +10,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
+from aeron_spark.connection.connection import CallEnded, ConnectionCore
 from aeron_spark.connection.endpoint_listeners import ConnectionChanged, Ending, ErrorReported, stack_of
 from aeron_spark.connection.holds import HoldChanged
-from aeron_spark.connection.runner import CallEnded, ConnectionRunner
 from aeron_spark.errors import (
     REFUSALS,
     AeronSparkError,
@@ -94,7 +94,7 @@ class EventLog:
         self._limiter: Final = LogLimiter(clock())
         self._next_suppressed_report = clock() + SUPPRESSED_INTERVAL_S
         # names, and times at which they connected
-        self._connected: Final[dict[ConnectionRunner, tuple[str, float]]] = {}
+        self._connected: Final[dict[ConnectionCore, tuple[str, float]]] = {}
         self._driver_lost_at: float | None = None
         facts.on(HandshakeEnded, self._on_handshake)
         facts.on(ConnectionChanged, self._on_connection)
@@ -261,7 +261,7 @@ class EventLog:
                 stack=stack_of(error) if known is None else None,
             )  # fmt: skip
 
-    def _name(self, connection: ConnectionRunner) -> str:
+    def _name(self, connection: ConnectionCore) -> str:
         # the one under which the client has connected
         known = self._connected.get(connection)
         return self._name_of(connection.peer.key) if known is None else known[0]
@@ -273,7 +273,7 @@ class EventLog:
         elif fact.is_held:
             self.report("throttled", **self._fields_of(fact.connection))
 
-    def _fields_of(self, connection: ConnectionRunner) -> dict[str, Any]:
+    def _fields_of(self, connection: ConnectionCore) -> dict[str, Any]:
         return {
             "id": connection.id_text, "name": self._name(connection), "tag": connection.peer.tag or None,
             "address": connection.peer.address or None, "port": connection.peer.port or None,

@@ -7,11 +7,10 @@ from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any, Final
 
-from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.connection import Connection, ConnectionCore
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.connection.loop import Loop
 from aeron_spark.connection.owner import PeerInfo
-from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.runtime import Runtime
 from aeron_spark.connection.usage import Rates
 from aeron_spark.errors import AeronSparkError, EndedError, RefusedError, UsageError
@@ -60,7 +59,7 @@ class MessageServer(Endpoint):
         self._options: Final = options
         runtime = Runtime(loop or Loop("aeron-spark-server"), lambda: options.value, self.facts)
         self._connection_class: Final = connection_class
-        self._services: Final[list[Callable[[ConnectionRunner], None]]] = []
+        self._services: Final[list[Callable[[ConnectionCore], None]]] = []
         access = ClientAccess(
             store, options, bans or StoredBans(), runtime.loop.executor(options.value.deciders, "aeron-spark-decider")
         )
@@ -89,7 +88,7 @@ class MessageServer(Endpoint):
             for address in self.addresses
         )
 
-    def add_service(self, serve: Callable[[ConnectionRunner], None]) -> None:
+    def add_service(self, serve: Callable[[ConnectionCore], None]) -> None:
         """Have ``serve`` offer a service on each new connection. Call it before ``start``."""
         self._services.append(serve)
 
@@ -102,18 +101,18 @@ class MessageServer(Endpoint):
             with suppress(EndedError):  # it ends meanwhile
                 self._apply_grant(connection)
 
-    def end_connection(self, connection: ConnectionRunner, error: AeronSparkError) -> None:
+    def end_connection(self, connection: ConnectionCore, error: AeronSparkError) -> None:
         """End a connection and its session. The client gets ``error`` as the reason; unsent messages are lost."""
         self._runtime.disconnect(connection, keep_session=False, error=error)
 
-    def _make(self, peer: PeerInfo, number: int) -> ConnectionRunner:
+    def _make(self, peer: PeerInfo, number: int) -> ConnectionCore:
         """Make a connection with its services. Raises what the program's class raises."""
-        connection = ConnectionRunner(self._runtime, peer, number, self._connection_class)
+        connection = ConnectionCore(self._runtime, peer, number, self._connection_class)
         for serve in self._services:
             serve(connection)
         return connection
 
-    def _rates_of(self, connection: ConnectionRunner) -> Rates:
+    def _rates_of(self, connection: ConnectionCore) -> Rates:
         """Return the limits of the client's key: its own, or else those of all keys."""
         options, own = self._options.value, connection.grant.limits
         return Rates(
@@ -122,7 +121,7 @@ class MessageServer(Endpoint):
             options.messages_in if own.messages_in is None else own.messages_in,
         )
 
-    def _apply_grant(self, connection: ConnectionRunner) -> None:
+    def _apply_grant(self, connection: ConnectionCore) -> None:
         address = ip_address(connection.peer.address) if connection.peer.address else None
         decision = self._endpoint.access.current(Candidate(address, connection.peer.tag, connection.peer.key))
         if isinstance(decision, Refusal):
@@ -134,7 +133,7 @@ class MessageServer(Endpoint):
             self.facts.emit(GrantChanged(connection))
 
     @property
-    def sessions(self) -> list[ConnectionRunner]:
+    def sessions(self) -> list[ConnectionCore]:
         """The connections of all clients, also of those that are not connected and may resume their sessions."""
         return self._endpoint.connections
 
@@ -149,7 +148,7 @@ class MessageServer(Endpoint):
         return tuple(connection.for_program for connection in self._connected)
 
     @property
-    def _connected(self) -> list[ConnectionRunner]:
+    def _connected(self) -> list[ConnectionCore]:
         return [connection for connection in self._endpoint.connections if connection.connected]
 
     def __iter__(self) -> Iterator[Connection]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from aeron_spark import unix_sockets
-from aeron_spark.connection.runner import ConnectionRunner
+from aeron_spark.connection.connection import ConnectionCore
 from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import REFUSALS, AeronSparkError, EndedError, OptionError, RefusedError
 from aeron_spark.keys.clients_file import key_name
@@ -170,11 +170,11 @@ class ConnectionReport:
 class ConnectionReporter:
     """Makes reports of connections. Thread-safe."""
 
-    def __init__(self, runtime: Runtime, streams_of: Callable[[ConnectionRunner], Sequence[str]]) -> None:
+    def __init__(self, runtime: Runtime, streams_of: Callable[[ConnectionCore], Sequence[str]]) -> None:
         self._runtime: Final = runtime
         self._streams_of: Final = streams_of
 
-    def reports(self, connections: Iterable[ConnectionRunner]) -> list[ConnectionReport]:
+    def reports(self, connections: Iterable[ConnectionCore]) -> list[ConnectionReport]:
         """Return the reports of those connections that have not ended."""
         bulk_links, now = self._runtime.bulk_links.counts(), time.monotonic()
         found = []
@@ -186,7 +186,7 @@ class ConnectionReporter:
             found.append(self._report(connection, grant, bulk_links[id(connection)], now))
         return found
 
-    def _report(self, connection: ConnectionRunner, grant: Grant, bulk_links: int, now: float) -> ConnectionReport:
+    def _report(self, connection: ConnectionCore, grant: Grant, bulk_links: int, now: float) -> ConnectionReport:
         peer, (received_bytes, sent_bytes) = connection.peer, connection.traffic.totals()
         return ConnectionReport(
             id=connection.id_text,
@@ -208,7 +208,7 @@ class ConnectionReporter:
             sent_bytes=sent_bytes,
         )
 
-    def _state(self, connection: ConnectionRunner) -> ConnectionState:
+    def _state(self, connection: ConnectionCore) -> ConnectionState:
         if not connection.connected:
             return "disconnected"
         if connection in self._runtime.holds.throttled:
@@ -331,7 +331,7 @@ class ServerClients:
         """Return the reports of all connections, those of disconnected clients too."""
         return self._reporter.reports(self.server.sessions)
 
-    def connections(self, ids: Iterable[str]) -> list[ConnectionRunner]:
+    def connections(self, ids: Iterable[str]) -> list[ConnectionCore]:
         """Return the connections with these ids."""
         wanted = frozenset(ids)
         return [connection for connection in self.server.sessions if connection.id_text in wanted]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from aeron_spark.connection.connection import Connection, grant_of
-from aeron_spark.connection.runner import ConnectionRunner
+from aeron_spark.connection.connection import Connection, ConnectionCore, grant_of
 from aeron_spark.errors import AeronSparkError, RefusedError, WaitTimeout
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.server.message_server import MessageServer
@@ -40,7 +39,7 @@ class Relay:
         """The number of subscribed clients."""
         return len(self._subscribers)
 
-    def serve(self, connection: ConnectionRunner) -> None:
+    def serve(self, connection: ConnectionCore) -> None:
         """Let the client of a connection subscribe."""
         connection.serve(_Subscription(self, connection.for_program), (SUBSCRIBE,), SERVICE)
 

@@ -26,11 +26,11 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
 
+from aeron_spark.connection.connection import ConnectionCore
 from aeron_spark.connection.endpoint_listeners import ConnectionChanged, Ending
 from aeron_spark.connection.links import Link, ServerPath
 from aeron_spark.connection.loop import REOPEN_SECONDS
 from aeron_spark.connection.owner import PeerInfo
-from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import (
     AeronSparkError,
@@ -97,7 +97,7 @@ class ServerEndpoint:
 
     def __init__(
         self, runtime: Runtime, open_transport: Callable[[], ServerTransport], access: ClientAccess,
-        options: LiveOptions, make: Callable[[PeerInfo, int], ConnectionRunner], log_space: LogSpace | None = None,
+        options: LiveOptions, make: Callable[[PeerInfo, int], ConnectionCore], log_space: LogSpace | None = None,
         entropy: Entropy = secrets.token_bytes,
     ) -> None:  # fmt: skip
         """Start without clients. Below, ``now`` is in monotonic seconds.
@@ -137,7 +137,7 @@ class ServerEndpoint:
         self._handshakes: Final[dict[int, PendingHandshake]] = {}  # by image
         self._paths: Final[dict[ServerPath, PendingHandshake]] = {}  # open ones; most senders of a flood have none
         self._unverified: Final[dict[Link, SessionLink]] = {}  # links that await their first frame
-        self._sessions: Final[dict[ConnectionRunner, ServerSession]] = {}
+        self._sessions: Final[dict[ConnectionCore, ServerSession]] = {}
         self._closings: Final[dict[ServerSession, Closing]] = {}  # sessions whose unsent messages are sent
         self._refused: Final[Counter[str]] = Counter()  # handshakes by code
         self._is_closing = False
@@ -161,7 +161,7 @@ class ServerEndpoint:
         return bool(self._wanted[0])
 
     @property
-    def connections(self) -> list[ConnectionRunner]:
+    def connections(self) -> list[ConnectionCore]:
         """The connections whose client was verified and that are not closed."""
         return [session.connection for session in list(self._sessions.values()) if not session.is_new]
 
@@ -207,7 +207,7 @@ class ServerEndpoint:
 
     # For bulk links
 
-    def image_of(self, connection: ConnectionRunner) -> int:
+    def image_of(self, connection: ConnectionCore) -> int:
         """Return the number of the client's image. Raises EndedError, or TransportError while it is not connected."""
         session = self._sessions.get(connection)
         if session is None:
@@ -687,13 +687,13 @@ class ServerEndpoint:
 
     # Sessions
 
-    def interrupted(self, connection: ConnectionRunner, error: AeronSparkError, now: float, *, expired: bool) -> None:
+    def interrupted(self, connection: ConnectionCore, error: AeronSparkError, now: float, *, expired: bool) -> None:
         """Handle the loss of the verified link of a connection; ``expired``: it was silent for its expiry time."""
         session = self._sessions.get(connection)
         if session is not None and session.link is not None:
             self._detach(session, now, notify=expired)
 
-    def peer_closed(self, connection: ConnectionRunner, closed: PeerClose, now: float) -> None:
+    def peer_closed(self, connection: ConnectionCore, closed: PeerClose, now: float) -> None:
         """Handle the client's CLOSE."""
         session = self._sessions.get(connection)
         if session is None:
@@ -703,13 +703,13 @@ class ServerEndpoint:
         else:
             self._end(session, Ending.CLOSED_BY_CLIENT, now)
 
-    def session_failed(self, connection: ConnectionRunner, error: AeronSparkError, now: float) -> None:
+    def session_failed(self, connection: ConnectionCore, error: AeronSparkError, now: float) -> None:
         """End a connection whose session cannot continue."""
         session = self._sessions.get(connection)
         if session is not None:
             self._end(session, error, now)
 
-    def close_connection(self, connection: ConnectionRunner, keep_session: bool, now: float) -> None:
+    def close_connection(self, connection: ConnectionCore, keep_session: bool, now: float) -> None:
         """Close a session after its unsent messages were sent, or after the option ``closeTimeout``."""
         session = self._sessions.get(connection)
         if session is None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from aeron_spark.connection.runner import ConnectionRunner
+from aeron_spark.connection.connection import ConnectionCore
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol.sources import Refusal, Source
 
@@ -52,7 +52,7 @@ class GrantChanged:
     With ``refusal``, the client is not admitted any more, and everything of it ends with this error.
     """
 
-    connection: ConnectionRunner
+    connection: ConnectionCore
     refusal: AeronSparkError | None = None
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from aeron_spark.connection.connection import ConnectionCore
 from aeron_spark.connection.links import Link, ServerPath
 from aeron_spark.connection.owner import PeerInfo
-from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol import server_handshake as actions
 from aeron_spark.protocol.grants import Grant
@@ -39,7 +39,7 @@ class ServerSession:
 
     permit: Permit
     ticket: bytes = field(default=b"", repr=False)
-    connection: ConnectionRunner = field(init=False)  # made when the session was counted
+    connection: ConnectionCore = field(init=False)  # made when the session was counted
     link: SessionLink | None = None
     detached_at: float | None = None  # when its link was lost, until its listeners are notified of that
     last_notice: Literal["connect", "disconnect"] | None = None  # the last notification of its listeners

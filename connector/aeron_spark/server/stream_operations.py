@@ -20,10 +20,10 @@ from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from aeron_spark.connection.bulk_links import BulkLinks
+from aeron_spark.connection.connection import ConnectionCore
 from aeron_spark.connection.fair_pool import FairPool
 from aeron_spark.connection.loop import Loop
 from aeron_spark.connection.peer_calls import Deferred
-from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import (
     REFUSALS,
     AeronSparkError,
@@ -155,7 +155,7 @@ class StreamService:
         # By id of the connection, which has the handler: the two end together.
         self._handlers: WeakValueDictionary[int, OperationService] = WeakValueDictionary()
 
-    def serve(self, connection: ConnectionRunner) -> None:
+    def serve(self, connection: ConnectionCore) -> None:
         """Serve the requests of a connection."""
         handler = OperationService(self, connection)
         self._handlers[id(connection)] = handler
@@ -168,7 +168,7 @@ class StreamService:
         elif handler is not None and fact.refusal is not None:
             handler.revoke(fact.refusal)
 
-    def streams_of(self, connection: ConnectionRunner) -> list[str]:
+    def streams_of(self, connection: ConnectionCore) -> list[str]:
         """Return the sorted names of the streams that a connection's client has used in the last minute."""
         handler = self._handlers.get(id(connection))
         return [] if handler is None else handler.recent_streams()
@@ -236,7 +236,7 @@ class OperationService:
     The AeronSparkError of a request is its response. ``shared`` has what the requests of all connections share.
     """
 
-    def __init__(self, shared: StreamService, connection: ConnectionRunner) -> None:
+    def __init__(self, shared: StreamService, connection: ConnectionCore) -> None:
         self.shared: Final = shared
         self.connection: Final = connection
         self.reads: Final = OutgoingReads(self._submit, shared.loop)

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from aeron_spark.connection.connection import ConnectionCore
 from aeron_spark.connection.endpoint_listeners import stack_of
-from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import REFUSALS, AeronSparkError, EndedError, RefusedError
 from aeron_spark.node.paths import Space, reserve_of, space_of
 from aeron_spark.node.settings import MIB
@@ -75,7 +75,7 @@ class StoreHousekeeper:
 
     def __init__(
         self, open_store: Callable[[Callable[[], bool], Callable[[int, int], object]], StreamStore],
-        report: Callable[[ConnectionRunner | None, BaseException], None],
+        report: Callable[[ConnectionCore | None, BaseException], None],
     ) -> None:  # fmt: skip
         self._open_store = open_store
         self._report = report

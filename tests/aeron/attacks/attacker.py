@@ -25,7 +25,7 @@ from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.rpc_messages import CALL
 from aeron_spark.wire import stream_requests as rpc
 from aeron_spark.wire.staged_items import encode_values_item
-from tests.internals import runner_of
+from tests.internals import core_of
 
 STREAM: Final = "prices"  # that the attacker may read
 OWN_STREAM: Final = "theirs"  # that it may write
@@ -78,7 +78,7 @@ def nested_calls(client: Client) -> Iterator[None]:
     nested = b"\x91" * depth + b"\xc0"
     record = CALL.pack(0) + b"\x94" + b"\xa7streams" + b"\xa6handle" + b"\x93" + nested * 3 + b"\x80"
     while True:
-        runner_of(client.connection).sender.push(RecordKind.CALL, record, time.monotonic() + SEND_S)
+        core_of(client.connection).sender.push(RecordKind.CALL, record, time.monotonic() + SEND_S)
         yield
 
 

@@ -25,7 +25,7 @@ from tests.aeron.secure.endpoints import TIMEOUT_S, RecordedEvents, World, await
 from tests.aeron.secure.tap import Tap
 from tests.ending import LONG_TIMEOUT_S
 from tests.ending import call_in_time as complete
-from tests.internals import runner_of
+from tests.internals import core_of
 
 KIB: Final = 1024
 MAX_UNFRAGMENTED: Final = (
@@ -107,7 +107,7 @@ def test_row_47_a_hundred_pings_have_plausible_round_trips(ends: Pair) -> None:
             round_trips.append(end.ping())
             assert 0 < round_trips[-1] <= time.monotonic() - started
         assert sorted(round_trips)[50] < 0.1  # some 0.3 ms on an idle machine
-    assert runner_of(ends.client.connection).usage["pings"] == runner_of(ends.server_connection).usage["pings"] == 0
+    assert core_of(ends.client.connection).usage["pings"] == core_of(ends.server_connection).usage["pings"] == 0
 
 
 def test_row_48_a_ping_without_a_response_ends_at_its_deadline_and_does_not_delay_close(world: World) -> None:
@@ -120,7 +120,7 @@ def test_row_48_a_ping_without_a_response_ends_at_its_deadline_and_does_not_dela
     with pytest.raises(WaitTimeout, match="ping"):
         client.ping(0.5)
     assert 0.5 <= time.monotonic() - started < 10  # not the default timeout of 30 s
-    assert runner_of(client.connection).usage["pings"] == 0
+    assert core_of(client.connection).usage["pings"] == 0
     started = time.monotonic()
     client.close()
     assert time.monotonic() - started < 10
@@ -138,7 +138,7 @@ def test_row_49_an_acknowledged_send_returns_after_the_listener(ends: Pair) -> N
     for number in range(100):
         ends.client.send(number, acknowledge=True)
         assert received[-1] == number
-    assert runner_of(ends.client.connection).usage["acknowledgements"] == 0
+    assert core_of(ends.client.connection).usage["acknowledgements"] == 0
 
 
 def test_row_59_a_hundred_thousand_messages_arrive_in_order_in_each_direction(ends: Pair) -> None:
@@ -222,12 +222,12 @@ def test_row_67_a_call_ends_at_its_deadline_and_timeout_0_has_none(ends: Pair) -
     assert time.monotonic() - started >= 0.5
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(thing.with_timeout(0).wait)
-        wait_for(lambda: runner_of(ends.client.connection).usage["calls"] == 1, TIMEOUT_S, "the call")
+        wait_for(lambda: core_of(ends.client.connection).usage["calls"] == 1, TIMEOUT_S, "the call")
         ends.thing.released.set()
         assert waiting.result(TIMEOUT_S) == "waited"
     assert thing.with_timeout(TIMEOUT_S).wait() == "waited"
     wait_for(lambda: not ends.server.statistics["running"], TIMEOUT_S, "the call that timed out")
-    assert runner_of(ends.client.connection).usage["calls"] == 0
+    assert core_of(ends.client.connection).usage["calls"] == 0
 
 
 def test_row_68_an_exception_reaches_its_caller_with_class_and_text_or_as_a_general_error(ends: Pair) -> None:
@@ -270,9 +270,9 @@ def test_row_71_late_responses_and_those_of_another_connection_are_ignored(world
         thing.with_timeout(0.1).wait()  # its response arrives while the next call waits
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(thing.with_timeout(TIMEOUT_S).wait)
-        wait_for(lambda: runner_of(ends.client.connection).usage["calls"] == 1, TIMEOUT_S, "the call")
+        wait_for(lambda: core_of(ends.client.connection).usage["calls"] == 1, TIMEOUT_S, "the call")
         for number in range(1, 20):
-            runner_of(other.connection).sender.reply(RecordKind.RETURN, number.to_bytes(8, "big") + b"\x00\xa6forged")
+            core_of(other.connection).sender.reply(RecordKind.RETURN, number.to_bytes(8, "big") + b"\x00\xa6forged")
         other.ping()
         assert not waiting.done()
         ends.thing.released.set()
@@ -292,7 +292,7 @@ def test_row_72_all_one_way_calls_arrive_and_a_thousand_calls_get_responses(ends
         thing.count()
     assert ends.thing.counted == one_way + 1_000
     assert not ends.server_events.errors
-    assert runner_of(ends.client.connection).usage["calls"] == 0
+    assert core_of(ends.client.connection).usage["calls"] == 0
 
 
 def test_row_73_listeners_of_type_base_type_and_connection_are_called_and_exceptions_reported(ends: Pair) -> None:

@@ -15,7 +15,7 @@ import pytest
 from aeron_spark import aio
 from aeron_spark.aio import client as sending
 from aeron_spark.aio.own import OwnLoop
-from aeron_spark.connection.runner import ConnectionRunner
+from aeron_spark.connection.connection import ConnectionCore
 from aeron_spark.connection.spill import ReceivedFile
 from aeron_spark.errors import (
     ConnectError,
@@ -29,7 +29,7 @@ from aeron_spark.errors import (
 )
 from aeron_spark.protocol.rpc_objects import Proxy
 from aeron_spark.server.message_server import MessageServer
-from tests.internals import runner_of
+from tests.internals import core_of
 from tests.unit.connection.endpoints import (
     ADDRESS,
     TIMEOUT_S,
@@ -170,7 +170,7 @@ def test_a_client_whose_event_loop_is_late_ends_its_waits(world: World, monkeypa
 
     async def main() -> None:
         async with opening(world) as client:
-            monkeypatch.setattr(ConnectionRunner, "begin_ping", lambda connection, seconds: Future())
+            monkeypatch.setattr(ConnectionCore, "begin_ping", lambda connection, seconds: Future())
             with pytest.raises(WaitTimeout, match=r"waited 0\.01 s for the response of .* to a ping"):
                 await client.ping(0.01)
 
@@ -511,7 +511,7 @@ def test_a_listener_of_a_closed_event_loop_does_not_keep_its_thread(world: World
 
     run(leave_open())
     peer.server.connections[0].send(1)
-    wait_for(lambda: not runner_of(peer.server.connections[0]).unacknowledged_bytes, "the message to arrive")
+    wait_for(lambda: not core_of(peer.server.connections[0]).unacknowledged_bytes, "the message to arrive")
     client._begin_closing().result(TIMEOUT_S)
     assert never == []
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from aeron_spark.aeron.java_calls import plain_message
+from aeron_spark.connection.connection import ConnectionCore
 from aeron_spark.connection.endpoint_listeners import EndpointListeners
-from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -154,7 +154,7 @@ class WithoutGrant(OperationService):
 class RefusingStreams:
     """The stream service for keys without a grant."""
 
-    def serve(self, connection: ConnectionRunner) -> None:
+    def serve(self, connection: ConnectionCore) -> None:
         service: Any = SimpleNamespace(
             store=lambda: SimpleNamespace(names=()), facts=Bus(),
             check_write=lambda: None, loop=None,

@@ -13,7 +13,7 @@ from aeron_spark.errors import AeronSparkError, ConnectError, SessionLost, Usage
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.transport.api import HANDSHAKE_STREAM_ID
-from tests.internals import runner_of
+from tests.internals import core_of
 from tests.memory_transport import MemoryClientTransport
 from tests.unit.connection.endpoints import (
     ADDRESS,
@@ -179,7 +179,7 @@ def test_row_58_without_buffering_no_message_is_accepted_during_an_outage(world:
     wait_for(lambda: not client.connected)
     with pytest.raises(ConnectError, match="is not connected, and option 'buffering' is off"):
         client.send(1)
-    assert runner_of(client.connection).usage["buffered_bytes"] == 0
+    assert core_of(client.connection).usage["buffered_bytes"] == 0
 
 
 def test_row_58_the_buffer_is_bounded(world: World) -> None:
@@ -188,7 +188,7 @@ def test_row_58_the_buffer_is_bounded(world: World) -> None:
     wait_for(lambda: not client.connected)
     with pytest.raises(WaitTimeout, match="not connected"):
         flood(client, 1000, 0)
-    assert 50_000 < runner_of(client.connection).usage["buffered_bytes"] <= 100_000
+    assert 50_000 < core_of(client.connection).usage["buffered_bytes"] <= 100_000
 
 
 def test_row_50_a_close_notifies_both_ends_once_and_at_once(world: World) -> None:

@@ -20,7 +20,7 @@ from aeron_spark.errors import (
 )
 from aeron_spark.protocol.message_types import TYPE_ID
 from aeron_spark.protocol.session import RECORD_COST
-from tests.internals import runner_of
+from tests.internals import core_of
 from tests.unit.connection.endpoints import TIMEOUT_S, World, flood, quick_client, server_options, wait_for
 
 LARGE: Final = 300_000  # bytes, more than one record takes
@@ -79,7 +79,7 @@ def test_connected_a_message_is_accepted_and_arrives(world: World, send: Callabl
     peer, client = Peer(world), client_of(world)
     send(client)
     wait_for(lambda: peer.received, "the message")
-    assert runner_of(client.connection).sender.error is None
+    assert core_of(client.connection).sender.error is None
 
 
 def test_reconnecting_a_message_is_accepted_and_arrives_after_the_outage(world: World) -> None:
@@ -127,7 +127,7 @@ def refuse(world: World, peer: Peer) -> Client:
 
 def test_a_client_is_stopped_only_when_sending_raises_the_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     peer, client = Peer(world), client_of(world)
-    sender = runner_of(client.connection).sender
+    sender = core_of(client.connection).sender
     refuse_records, states = sender.refuse, list[str]()
 
     def refuse_later(error: AeronSparkError | None) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from aeron_spark.connection.connection import Connection, ConnectionParts
+from aeron_spark.connection.connection import Connection, ConnectionCore
 from aeron_spark.errors import (
     ConnectError,
     IdentityError,
@@ -236,9 +236,9 @@ class Fault:
         fault = self
 
         class FaultyConnection(Connection):
-            def __init__(self, runner: ConnectionParts) -> None:
+            def __init__(self, core: ConnectionCore) -> None:
                 fault.check()
-                super().__init__(runner)
+                super().__init__(core)
 
         return FaultyConnection
 

@@ -21,7 +21,7 @@ from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.server import bulk_link_service
 from aeron_spark.transport.api import MTU_BYTES, ChannelPair, ChannelSettings, LinkIds
 from aeron_spark.transport.packet_sizes import NetworkPath, PacketSizes
-from tests.internals import runner_of
+from tests.internals import core_of
 from tests.memory_transport import MemoryPublication
 from tests.unit.connection.endpoints import World, wait_for
 
@@ -60,7 +60,7 @@ def ends_of(world: World, **changes: Any) -> tuple[BulkLink, BulkLink]:
     server, client = world.pair(**changes)
     bulk_link = client.bulk_link(5.0)
     (connection,) = server.connections
-    return bulk_link, server._runtime.bulk_links.of(runner_of(connection), bulk_link.number)
+    return bulk_link, server._runtime.bulk_links.of(core_of(connection), bulk_link.number)
 
 
 @pytest.mark.parametrize(

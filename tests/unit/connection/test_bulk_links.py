@@ -18,7 +18,7 @@ from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import MAX_MESSAGE_BYTES, ImageUnavailable, TransportEvent
-from tests.internals import runner_of
+from tests.internals import core_of
 from tests.unit.connection.endpoints import World, server_options, wait_for
 
 
@@ -27,7 +27,7 @@ def both_ends(world: World, options: LiveOptions | None = None) -> tuple[Message
     client = world.client()
     bulk_link = client.bulk_link(5.0)
     (connection,) = server.connections
-    return server, client, bulk_link, server._runtime.bulk_links.of(runner_of(connection), bulk_link.number)
+    return server, client, bulk_link, server._runtime.bulk_links.of(core_of(connection), bulk_link.number)
 
 
 def test_messages_arrive_in_order_in_both_directions(world: World) -> None:
@@ -352,7 +352,7 @@ def test_an_unknown_number_of_a_bulk_link_is_named(world: World) -> None:
     server, _, _, _ = both_ends(world)
     (connection,) = server.connections
     with pytest.raises(UsageError, match="has no bulk link 7"):
-        server._runtime.bulk_links.of(runner_of(connection), 7)
+        server._runtime.bulk_links.of(core_of(connection), 7)
 
 
 def test_a_key_part_of_the_wrong_length_is_refused(world: World) -> None:

@@ -14,7 +14,7 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.rpc_messages import Call
-from tests.internals import runner_of
+from tests.internals import core_of
 from tests.unit.connection.endpoints import TIMEOUT_S, World, server_options, wait_for
 from tests.unit.connection.test_remote_calls import LATER_METHODS, METHODS, Later, Things
 
@@ -102,7 +102,7 @@ def test_acknowledgements_continue_when_calls_become_full_while_a_worker_finds_t
     server.register("later", later, LATER_METHODS)
     (connection,) = server.connections
     proxy = client.remote("later").with_timeout(TIMEOUT_S)
-    peer_calls = runner_of(connection).peer_calls
+    peer_calls = core_of(connection).peer_calls
     is_half_empty, check_room = PeerCalls._is_half_empty, peer_calls._check_room
     further: list[Future[object]] = []
     checks: list[str] = []
@@ -121,16 +121,16 @@ def test_acknowledgements_continue_when_calls_become_full_while_a_worker_finds_t
             return found
 
         calls = [pool.submit(proxy.get) for _ in range(2)]
-        wait_for(lambda: len(later.futures) == 2 and runner_of(connection).is_paused)
+        wait_for(lambda: len(later.futures) == 2 and core_of(connection).is_paused)
         monkeypatch.setattr(PeerCalls, "_is_half_empty", property(is_half_empty_before_further_calls))
         monkeypatch.setattr(peer_calls, "_check_room", check_room_and_note)
         for future in later.futures[:2]:
             future.set_result(None)
-        wait_for(lambda: len(checks) == 2 and len(later.futures) == 4 and runner_of(connection).is_paused)
+        wait_for(lambda: len(checks) == 2 and len(later.futures) == 4 and core_of(connection).is_paused)
         for future in later.futures[2:]:
             future.set_result(None)
         assert [call.result(TIMEOUT_S) for call in (*calls, *further)] == [None] * 4
-    wait_for(lambda: not runner_of(connection).is_paused)
+    wait_for(lambda: not core_of(connection).is_paused)
 
 
 def test_calls_that_wait_for_a_worker_count_as_calls_and_as_memory_of_their_connection(world: World) -> None:
@@ -140,12 +140,12 @@ def test_calls_that_wait_for_a_worker_count_as_calls_and_as_memory_of_their_conn
     server.register("later", later, LATER_METHODS)
     (connection,) = server.connections
     client.remote("things").oneway.hold()
-    call = runner_of(client.connection).rpc.encode_one_way(Call("later", "get", (bytes(1_000),), {}))
-    runner_of(client.connection).sender.push_many(RecordKind.CALL, [call] * 200, world.clock() + TIMEOUT_S)
-    wait_for(lambda: runner_of(connection).running_calls == 201)
-    assert runner_of(connection).held_bytes > 200 * 1_000
+    call = core_of(client.connection).rpc.encode_one_way(Call("later", "get", (bytes(1_000),), {}))
+    core_of(client.connection).sender.push_many(RecordKind.CALL, [call] * 200, world.clock() + TIMEOUT_S)
+    wait_for(lambda: core_of(connection).running_calls == 201)
+    assert core_of(connection).held_bytes > 200 * 1_000
     things.released.set()
     wait_for(lambda: len(later.futures) == 200)
     for future in later.futures:
         future.set_result(None)
-    wait_for(lambda: (runner_of(connection).running_calls, runner_of(connection).waiting_bytes) == (0, 0))
+    wait_for(lambda: (core_of(connection).running_calls, core_of(connection).waiting_bytes) == (0, 0))

@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from aeron_spark.connection.runner import ConnectionRunner
+from aeron_spark.connection.connection import ConnectionCore
 from aeron_spark.errors import AeronSparkError, EndedError, SessionLost
 from aeron_spark.protocol.frames import RecordKind, decode
 from aeron_spark.protocol.session import RECORD_COST, SessionLimits
@@ -61,7 +61,7 @@ class ModelEnd:
         self.error: AeronSparkError | None = None  # passed to close
 
     @property
-    def core(self) -> ConnectionRunner:
+    def core(self) -> ConnectionCore:
         return self.end.core
 
     @property

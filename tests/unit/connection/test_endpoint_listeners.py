@@ -6,7 +6,7 @@ import pytest
 
 from aeron_spark.connection.endpoint_listeners import EndpointListeners, ErrorReported
 from aeron_spark.facts import Bus
-from tests.internals import runner_of
+from tests.internals import core_of
 from tests.unit.connection.endpoints import World, wait_for
 
 ERROR = ValueError("wrong")
@@ -27,15 +27,15 @@ def test_an_observer_or_a_listener_that_fails_keeps_no_error_from_the_others(cap
     assert [record.message for record in caplog.records] == ["an error listener failed"] * 2
 
 
-def test_an_observer_gets_the_runner_and_a_listener_the_connection_of_the_program(world: World) -> None:
+def test_an_observer_gets_the_core_and_a_listener_the_connection_of_the_program(world: World) -> None:
     facts, observed, heard = Bus(), [], []
     listeners = EndpointListeners(facts)
     facts.on(ErrorReported, observed.append)
     listeners.add("error", lambda *arguments: heard.append(arguments))
     world.server()
     client = world.client()
-    listeners.report(runner_of(client.connection), ERROR)
-    assert observed == [ErrorReported(runner_of(client.connection), ERROR)]
+    listeners.report(core_of(client.connection), ERROR)
+    assert observed == [ErrorReported(core_of(client.connection), ERROR)]
     assert heard == [(client.connection, ERROR)]
 
 

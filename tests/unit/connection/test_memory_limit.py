@@ -12,7 +12,7 @@ from aeron_spark.connection import usage
 from aeron_spark.errors import ConnectError, RefusedError, Retry, WaitTimeout
 from aeron_spark.options import ClientOptions, LiveOptions, ServerOptions
 from aeron_spark.server.message_server import MessageServer
-from tests.internals import runner_of
+from tests.internals import core_of
 from tests.unit.connection.endpoints import TIMEOUT_S, World, client_options, server_options, wait_for
 
 
@@ -72,7 +72,7 @@ def test_the_largest_holder_pauses_until_its_memory_is_free(world: World) -> Non
     (greedy_connection,) = [one for one in server.connections if one.id == greedy.connection.id]
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(greedy.remote("slow").with_timeout(TIMEOUT_S).hold, bytes(400_000)) for _ in range(2)]
-        wait_for(lambda: server.runtime.holds.memory.paused == {runner_of(greedy_connection)})
+        wait_for(lambda: server.runtime.holds.memory.paused == {core_of(greedy_connection)})
         with pytest.raises(WaitTimeout):
             greedy.ping(0.2)
         assert good.ping(TIMEOUT_S) >= 0
@@ -81,7 +81,7 @@ def test_the_largest_holder_pauses_until_its_memory_is_free(world: World) -> Non
         wait_for(lambda: not server.runtime.holds.memory.paused)
         assert greedy.ping(TIMEOUT_S) >= 0
         assert [call.result(TIMEOUT_S) for call in calls] == [1, 1]
-    wait_for(lambda: runner_of(greedy_connection).held_bytes == 0)
+    wait_for(lambda: core_of(greedy_connection).held_bytes == 0)
 
 
 @pytest.mark.threads

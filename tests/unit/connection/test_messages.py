@@ -12,7 +12,7 @@ from aeron_spark import ReceivedFile
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import OptionError, RefusedError, UsageError, WaitTimeout
 from tests.ending import call_in_time
-from tests.internals import runner_of
+from tests.internals import core_of
 from tests.unit.connection.endpoints import World, client_options, flood, server_options, wait_for
 
 
@@ -46,7 +46,7 @@ def test_row_47_a_hundred_pings_get_their_responses(world: World) -> None:
     _, client = world.pair()
     seconds = [client.ping() for _ in range(100)]
     assert all(0 <= one < 5 for one in seconds)
-    assert runner_of(client.connection).usage["pings"] == 0
+    assert core_of(client.connection).usage["pings"] == 0
 
 
 def test_row_48_a_ping_without_a_response_ends_at_its_timeout_and_does_not_delay_close(world: World) -> None:
@@ -60,7 +60,7 @@ def test_row_48_a_ping_without_a_response_ends_at_its_timeout_and_does_not_delay
     started = world.clock()
     with pytest.raises(WaitTimeout, match="ping"):
         client.ping(0.1)
-    assert runner_of(client.connection).usage["pings"] == 0
+    assert core_of(client.connection).usage["pings"] == 0
     client.close()
     assert world.clock() - started < 5
 
@@ -84,7 +84,7 @@ def test_row_49_each_acknowledged_send_returns_after_its_delivery(world: World) 
     for number in range(100):
         client.send(number, acknowledge=True)
         assert received[-1] == number
-    assert runner_of(client.connection).usage["acknowledgements"] == 0
+    assert core_of(client.connection).usage["acknowledgements"] == 0
 
 
 @pytest.mark.slow
@@ -213,7 +213,7 @@ def test_listeners_never_run_on_the_event_loop(world: World) -> None:
     threads: list[str] = []
     server.on_error(lambda c, e: threads.append(threading.current_thread().name))
     world.network.change = lambda publication, message: (message[:-1] + bytes([message[-1] ^ 1]),)
-    runner_of(client.connection).sender.push_unsequenced(66, bytes(8))
+    core_of(client.connection).sender.push_unsequenced(66, bytes(8))
     wait_for(lambda: threads)
     world.network.change = None
     assert not [name for name in threads if "listener" not in name]
@@ -275,7 +275,7 @@ def test_an_acknowledged_send_raises_the_error_of_a_listener(world: World, messa
     server.on_message(int, lambda c, m: received.append(m))
     client.send(1, acknowledge=True)
     assert received == [message, 1]
-    assert runner_of(client.connection).usage["acknowledgements"] == 0
+    assert core_of(client.connection).usage["acknowledgements"] == 0
 
 
 def test_a_file_whose_listener_raised_stays_and_its_sender_gets_the_error(world: World, tmp_path: Path) -> None:

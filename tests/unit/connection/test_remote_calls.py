@@ -25,7 +25,7 @@ from aeron_spark.errors import (
 )
 from aeron_spark.protocol.frames import RecordKind
 from tests.ending import LONG_TIMEOUT_S
-from tests.internals import runner_of
+from tests.internals import core_of
 from tests.unit.connection.endpoints import TIMEOUT_S, World, server_options, wait_for
 
 
@@ -130,7 +130,7 @@ def test_row_67_a_call_ends_at_its_deadline(world: World) -> None:
         assert without_deadline.result(TIMEOUT_S) == "waited"
     assert proxy.with_timeout(TIMEOUT_S).wait() == "waited"
     wait_for(lambda: server.statistics["running"] == 0)
-    assert runner_of(client.connection).usage["calls"] == 0
+    assert core_of(client.connection).usage["calls"] == 0
 
 
 def test_row_68_exceptions_of_a_call_reach_its_caller(world: World) -> None:
@@ -219,9 +219,9 @@ def test_row_71_a_forged_response_of_another_connection_has_no_effect(world: Wor
     results: list[str] = []
     waiting = threading.Thread(target=lambda: results.append(client.remote("things").wait()))
     waiting.start()
-    wait_for(lambda: runner_of(client.connection).usage["calls"])
+    wait_for(lambda: core_of(client.connection).usage["calls"])
     for number in range(1, 20):
-        runner_of(other.connection).sender.reply(RecordKind.RETURN, number.to_bytes(8, "big") + b"\x00\xa6forged")
+        core_of(other.connection).sender.reply(RecordKind.RETURN, number.to_bytes(8, "big") + b"\x00\xa6forged")
     other.ping()  # the server has handled them when it responds
     assert results == []
     things.released.set()
@@ -241,7 +241,7 @@ def test_row_72_ten_thousand_calls_all_get_their_responses(world: World) -> None
     assert things.counted == 300
     with ThreadPoolExecutor(50) as pool:
         assert list(pool.map(lambda _: proxy.with_timeout(30).get(), range(10_000))) == [0] * 10_000
-    assert runner_of(client.connection).usage["calls"] == 0
+    assert core_of(client.connection).usage["calls"] == 0
     wait_for(lambda: server.statistics["running"] == 0)
 
 
@@ -371,7 +371,7 @@ def test_an_endpoint_is_idle_until_shortly_before_the_deadline_of_a_call(
         wait_for(loop.is_idle, "the client to be idle")
         waiting = pool.submit(client.remote("things").with_timeout(1_000.0).wait)  # the deadline is within this time
         try:
-            calls = runner_of(client.connection).rpc
+            calls = core_of(client.connection).rpc
             wait_for(lambda: calls.deadline is not None, "the call to wait, with its deadline")
             assert not loop.is_idle()
             patch.undo()
@@ -441,7 +441,7 @@ def test_the_error_of_a_future_reaches_the_caller_as_that_of_a_method_does(world
             assert raised.value.code == code
     assert isinstance(raised.value.raised, EndedError)
     wait_for(lambda: server.statistics["running"] == 0)
-    assert runner_of(client.connection).rpc.late == 0
+    assert core_of(client.connection).rpc.late == 0
 
 
 @pytest.mark.threads
@@ -485,7 +485,7 @@ def test_a_large_call_beyond_the_limit_of_bytes_is_refused_before_its_bytes_arri
         with pytest.raises(RefusedError, match=r"have 200\d\d\d bytes, and this one 200\d\d\d.*callBytes") as refused:
             proxy.get(bytes(200_000))
         assert (refused.value.reason, refused.value.retry) == ("busy", Retry.SOON)
-        assert runner_of(connection).usage["stream_bytes"] == 0
+        assert core_of(connection).usage["stream_bytes"] == 0
         assert proxy.now() == "now"  # a small one has room
         later.futures[0].set_result(None)
         assert call.result(TIMEOUT_S) is None
@@ -518,8 +518,8 @@ def test_the_end_of_a_connection_cancels_the_futures_of_its_calls(world: World) 
     client.close()
     wait_for(lambda: [future.cancelled() for future in later.futures] == [False, True, True])
     later.futures[0].set_result("late")
-    assert runner_of(connection).usage["running"] == 0
-    assert runner_of(connection).peer_calls._unfinished == {}
+    assert core_of(connection).usage["running"] == 0
+    assert core_of(connection).peer_calls._unfinished == {}
 
 
 @pytest.mark.threads
@@ -538,10 +538,10 @@ def test_a_future_that_a_method_returns_after_the_end_of_its_connection_is_cance
     client.remote("slow").oneway.get()
     assert is_running.wait(TIMEOUT_S)
     client.close()
-    wait_for(lambda: connection.closed and runner_of(connection).peer_calls._is_closed)
+    wait_for(lambda: connection.closed and core_of(connection).peer_calls._is_closed)
     released.set()
     wait_for(future.cancelled)
-    assert runner_of(connection).usage["running"] == 0
+    assert core_of(connection).usage["running"] == 0
 
 
 RESPONSES: dict[str, Any] = {

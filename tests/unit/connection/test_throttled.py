@@ -8,7 +8,7 @@ from dataclasses import replace
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.grants import EVERYTHING, KeyLimits
 from aeron_spark.protocol.keypair import new_keypair
-from tests.internals import runner_of
+from tests.internals import core_of
 from tests.unit.connection.endpoints import TIMEOUT_S, World, server_options, wait_for
 
 RATE: int = 25_000  # at which ten messages take three seconds, in which the test sees that their client is held
@@ -59,7 +59,7 @@ def test_a_server_that_sends_faster_than_its_key_may_get_waits_and_loses_nothing
     (connection,) = server.connections
     for _ in range(10):
         connection.send(bytes(SIZE), timeout=TIMEOUT_S)
-    wait_for(lambda: runner_of(connection) in server.runtime.holds.throttled)
+    wait_for(lambda: core_of(connection) in server.runtime.holds.throttled)
     connection.send(b"end", timeout=TIMEOUT_S, acknowledge=True)
     assert received == [SIZE] * 10 + [3]
 
@@ -70,10 +70,10 @@ def test_a_client_that_gets_data_later_gets_acknowledgements_and_pongs_at_once(w
     client = world.client()
     (connection,) = server.connections
     connection.send(bytes(200_000), timeout=TIMEOUT_S)  # more than the rate allows in three minutes
-    wait_for(lambda: runner_of(connection) in server.runtime.holds.throttled)
+    wait_for(lambda: core_of(connection) in server.runtime.holds.throttled)
     connection.send(b"later", timeout=TIMEOUT_S)
     client.send(b"one", timeout=TIMEOUT_S)
-    wait_for(lambda: not runner_of(client.connection).unacknowledged_bytes, "the acknowledgement")
+    wait_for(lambda: not core_of(client.connection).unacknowledged_bytes, "the acknowledgement")
     client.ping(TIMEOUT_S)
-    assert runner_of(connection) in server.runtime.holds.throttled
-    assert runner_of(connection).unacknowledged_bytes > 0
+    assert core_of(connection) in server.runtime.holds.throttled
+    assert core_of(connection).unacknowledged_bytes > 0

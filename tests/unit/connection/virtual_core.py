@@ -9,10 +9,9 @@ from concurrent.futures import Executor, Future
 from types import SimpleNamespace
 from typing import Any, Final
 
-from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.connection import Connection, ConnectionCore
 from aeron_spark.connection.loop import Loop
 from aeron_spark.connection.owner import PeerInfo
-from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError, WaitTimeout
 from aeron_spark.protocol.frames import FRAME_HEAD, RECORD_HEAD, Buffer, Record, RecordKind, encode_number
 from aeron_spark.protocol.liveness import Times
@@ -98,7 +97,7 @@ class End:
             error_codes=ErrorCodes(), loop=loop, worker_pool=SimpleNamespace(drop=lambda *_: 0),
             report=lambda _, error: self.reported.append(error), is_memory_full=lambda *_: False,
         )  # fmt: skip
-        self.core = ConnectionRunner(owner, PeerInfo(bytes(32)), 7, Connection)
+        self.core = ConnectionCore(owner, PeerInfo(bytes(32)), 7, Connection)
         for part, method, take in (
             (self.core.deliveries, "deliver", self._take_messages),
             (self.core.deliveries, "deliver_transfer", lambda delivery: None),

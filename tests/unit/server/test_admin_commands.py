@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.connection import Connection, ConnectionCore
 from aeron_spark.connection.owner import PeerInfo
-from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError, OptionError, RefusedError, Retry
 from aeron_spark.keys.clients_file import default_name
 from aeron_spark.keys.stores import MemoryPeerStore
@@ -277,7 +276,7 @@ def test_the_reports_of_1000_connections_take_less_time_than_their_copies(world:
     """The target is 20 ms; the yardstick, which takes longer on an idle core, is measured in the same run."""
     server = world.server()
     connections = [
-        ConnectionRunner(
+        ConnectionCore(
             server.runtime, PeerInfo(number.to_bytes(32, "big"), "tag", "192.0.2.7", 4000), number, Connection
         )
         for number in range(1000)

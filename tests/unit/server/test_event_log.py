@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from aeron_spark.connection.connection import CallEnded, ConnectionCore
 from aeron_spark.connection.endpoint_listeners import Ending, ErrorReported
 from aeron_spark.connection.owner import PeerInfo
-from aeron_spark.connection.runner import CallEnded, ConnectionRunner
 from aeron_spark.errors import (
     AeronSparkError,
     DataFormatError,
@@ -103,7 +103,7 @@ def test_errors_become_events_by_their_kind(world: World) -> None:
     wait_for(lambda: server.connections, "the connection")
     (connection,) = server.sessions
 
-    def report(of: ConnectionRunner | None, error: BaseException) -> None:
+    def report(of: ConnectionCore | None, error: BaseException) -> None:
         server.facts.emit(ErrorReported(of, error))
 
     report(connection, TamperedError("a frame was altered"))

@@ -38,4 +38,4 @@ class StreamCalls:
 
 def connection_of(call: Callable[[bytes, float], bytes]) -> Any:
     """Return a connection whose requests ``call`` responds to."""
-    return SimpleNamespace(_runner=SimpleNamespace(rpc=StreamCalls(call)))
+    return SimpleNamespace(_core=SimpleNamespace(rpc=StreamCalls(call)))
