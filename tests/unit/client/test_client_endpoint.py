@@ -528,3 +528,15 @@ def test_a_connection_class_that_fails_ends_the_attempts() -> None:
     world.class_fails = False
     world.connect()
     world.advance_to(S.CONNECTED)
+
+
+@pytest.mark.parametrize("has_session", [False, True])
+def test_after_a_connection_class_failed_only_a_client_with_a_session_keeps_its_ticket(has_session: bool) -> None:
+    """By the same ticket, a client without one would get the session of the failed class at the server."""
+    world = in_state(S.PAUSED) if has_session else ClientWorld()
+    world.server.restart()
+    world.class_fails = True
+    ticket = world.client.ticket
+    world.connect()
+    world.advance_to(S.IDLE)
+    assert (world.client.ticket == ticket) is has_session
