@@ -170,11 +170,6 @@ class ConnectionCore:
         """The connection as the program sees it."""
         bind_to_process(self)
 
-    def _watch_link(self, now: float) -> None:
-        """Begin to watch a link."""
-        self._expiry = Expiry(self._times.setup_seconds, self._times.expiry_seconds, now)
-        self._answers = Answers(self._times.keep_alive_seconds, now)
-
     @property
     def connected(self) -> bool:
         """Whether a link carries the connection now."""
@@ -307,6 +302,11 @@ class ConnectionCore:
         self._expiry.observe(True, now)
         if self._round_trip is not None:
             self._round_trip.attached(now)
+
+    def _watch_link(self, now: float) -> None:
+        """Begin to watch a link."""
+        self._expiry = Expiry(self._times.setup_seconds, self._times.expiry_seconds, now)
+        self._answers = Answers(self._times.keep_alive_seconds, now)
 
     def detach(self, now: float) -> None:
         """Send nothing over the link any more, which its owner closes. Repeated calls do nothing."""

@@ -492,6 +492,15 @@ def test_a_thread_that_sends_on_a_replaced_link_also_sends_the_first_frame_of_th
     assert transmit(one, other) == [(MESSAGE, [(MESSAGE, b"a")])]
 
 
+def test_a_thread_without_room_raises_the_error_of_a_connection_that_has_ended_meanwhile() -> None:
+    one = End(budget=0)
+    one.push(MESSAGE, bytes(1_000))
+    one.link.budget = 1
+    one.link.on_send = lambda: one.core.end(closed_error())
+    with pytest.raises(EndedError, match="the connection is closed"):
+        one.core.sender.push(MESSAGE, bytes(1_000), one.now)
+
+
 def test_a_frame_after_a_gap_is_an_error_and_changes_no_state() -> None:
     one, other = End(), End()
     one.push(MESSAGE, b"lost")
