@@ -329,10 +329,7 @@ class Loop:
             self.turn(self.wait_s)
 
     def _poll(self, timeout_s: float) -> list[TransportEvent]:
-        inbox = self.inbox
-        if inbox.lost:  # the media driver is lost: the polls do not wait
-            self._stopping.wait(WAIT_S if timeout_s else 0.0)
-        return inbox.poll(timeout_s)
+        return self.inbox.poll(timeout_s)
 
     def _add(self, job: Job) -> None:
         with self.lock:
