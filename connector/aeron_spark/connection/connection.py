@@ -405,7 +405,6 @@ class ConnectionCore:
 
         Raises the error with which the endpoint must end the connection.
         """
-        self.rpc.tick(now)
         self._end_pings(now)
         if self.closed:
             return None
@@ -506,9 +505,9 @@ class ConnectionCore:
         return tuple(messages_of(records, self.owner.types, self.transfers.unconfirmed()))
 
     def ends_wait_by(self, at: float) -> bool:
-        """Whether a ping or a call that waits for its response has its deadline by ``at``, in monotonic seconds."""
-        deadlines = (self._pings.deadline(), self.rpc.deadline)
-        return any(deadline is not None and deadline <= at for deadline in deadlines)
+        """Whether a ping that waits for its response has its deadline by ``at``, in monotonic seconds."""
+        deadline = self._pings.deadline()
+        return deadline is not None and deadline <= at
 
     @property
     def held_bytes(self) -> int:

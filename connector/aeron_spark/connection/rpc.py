@@ -9,7 +9,6 @@ has its own :class:`Rpc`, so a response over another connection ends no call eit
 
 from __future__ import annotations
 
-import heapq
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -60,20 +59,15 @@ STUCK_REMEDY: Final = (
     "Connect again: this process has too much to do, or its connection has failed. The peer may still run the request."
 )
 GRACE_S: Final = 5.0  # after the deadline of a call, for the event loop to end it
-_MAX_ENDED_DEADLINES: Final = 64  # deadlines of ended calls in the heap before it is rebuilt
+LATE_REMEDY: Final = "The peer may still execute it. Allow more time with with_timeout(seconds)."
 
 
 @dataclass(frozen=True, slots=True)
 class _OwnCall:
-    """A call that waits for its response. ``timeout`` is in seconds, ``deadline`` in those of the connection's clock.
-
-    ``response`` ends with the payload of the RETURN record, or with the error to raise.
-    """
+    """A call that waits. ``response`` ends with the payload of the RETURN record, or with the error to raise."""
 
     what: str
     response: Future[Buffer]
-    deadline: float | None
-    timeout: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +101,6 @@ class Rpc:
         self.late = 0
         self.forged = 0
         self._pending: dict[int, _OwnCall] = {}  # by call id
-        self._deadlines: list[tuple[float, int]] = []
         self._next_id = 1
         self._closed = ""
 
@@ -150,19 +143,17 @@ class Rpc:
 
         The event loop ends the request at its deadline, ``timeout`` seconds from now.
         """
-        call_id, record, response = self._start(request, timeout)
+        record, response = self._start(request, timeout)
         accepted = self._transfers.begin(_kind_of(request), record)
         if accepted is None:
-            self._withdraw(call_id)
+            response.cancel()
             return None
 
         def end_with(sent: Future[None]) -> None:
             error = None if sent.cancelled() else sent.exception()
             if error is not None:
-                self._withdraw(call_id)
                 fail(response, error)
 
-        response.add_done_callback(lambda ended: self._withdraw(call_id) if ended.cancelled() else None)
         accepted.add_done_callback(end_with)
         return Pending(accepted, response, lambda payload: self._result_of(request, payload))
 
@@ -180,7 +171,7 @@ class Rpc:
         """Wake the thread whose call has this response. Raises DataFormatError for a record without a call id."""
         call_id = call_id_of(payload)
         with self._state_lock:
-            call = self._remove(call_id)
+            call = self._pending.pop(call_id, None)
             if call is None:
                 if ONE_WAY < call_id < self._next_id:
                     self.late += 1
@@ -189,35 +180,12 @@ class Rpc:
                 return
         resolve(call.response, payload)
 
-    @property
-    def deadline(self) -> float | None:
-        """When ``tick`` must be called next, or None. Never later than the first deadline of a call."""
-        deadlines = self._deadlines  # another thread may replace it
-        return deadlines[0][0] if deadlines else None
-
-    def tick(self, now: float) -> None:
-        """End the calls whose deadline has passed, earliest first."""
-        deadline = self.deadline
-        if deadline is None or deadline > now:
-            return
-        expired = []
-        with self._state_lock:
-            while self._deadlines and self._deadlines[0][0] <= now:
-                call = self._pending.pop(heapq.heappop(self._deadlines)[1], None)
-                if call is not None:
-                    expired.append(call)
-        for call in expired:
-            text = f"no response to {call.what} within {call.timeout:g} s"
-            remedy = "The peer may still execute it. Allow more time with with_timeout(seconds)."
-            fail(call.response, WaitTimeout(text, remedy=remedy))
-
     def close(self, reason: str) -> None:
         """End every call with ConnectError and every object, and refuse later calls."""
         with self._state_lock:
             self._closed = self._closed or reason or "closed"
             pending = list(self._pending.values())
             self._pending.clear()
-            self._deadlines.clear()
             self.objects.close()
         for call in pending:
             error = ConnectError(
@@ -241,7 +209,7 @@ class Rpc:
 
     def _response_to(self, request: Request, timeout: float | None) -> Buffer:
         """Send a request, and wait for the payload of its response."""
-        call_id, record, response = self._start(request, timeout)
+        record, response = self._start(request, timeout)
         try:
             self._transfers.request(_kind_of(request), record, self._until(timeout), response)
             # The event loop ends the call at its deadline. The grace is for a loop that is late or has ended.
@@ -250,12 +218,11 @@ class Rpc:
                 response, timeout_s, f"the response to {describe_request(request)}", remedy=STUCK_REMEDY
             )
         except BaseException:
-            self._withdraw(call_id)
             response.cancel()
             raise
 
-    def _start(self, request: Request, timeout: float | None) -> tuple[int, bytes, Future[Buffer]]:
-        """Begin a call; return its id, the record to send, and the future of its response.
+    def _start(self, request: Request, timeout: float | None) -> tuple[bytes, Future[Buffer]]:
+        """Begin a call; return the record to send, and the future of its response, whose end is that of the call.
 
         ``timeout`` is in seconds; None or 0: until the connection ends. Raises EndedError after ``close``, UsageError
         above the limit of calls, and OptionError for values that cannot be sent; then no call has begun.
@@ -274,30 +241,17 @@ class Rpc:
             call_id = self._next_id
             self._next_id += 1
             record = self._encode(call_id, request)
-            deadline = None if timeout is None else self._clock() + timeout
-            self._pending[call_id] = _OwnCall(what, response, deadline, timeout)
-            if deadline is not None:
-                heapq.heappush(self._deadlines, (deadline, call_id))
-        return call_id, record, response
+            self._pending[call_id] = _OwnCall(what, response)
+        response.add_done_callback(lambda _: self._pending.pop(call_id, None))
+        if timeout is not None:
+            late = WaitTimeout(f"no response to {what} within {timeout:g} s", remedy=LATE_REMEDY)
+            self._loop.end_at(response, late, self._clock() + timeout)
+        return record, response
 
     def _encode(self, call_id: int, request: Request) -> bytes:
         if isinstance(request, Call):
             return encode_call(call_id, request, self._owner.types, self.objects)
         return encode_object(call_id, request, self._owner.types, self.objects)
-
-    def _withdraw(self, call_id: int) -> None:
-        """Remove a call; its response will be ignored."""
-        with self._state_lock:
-            self._remove(call_id)
-
-    def _remove(self, call_id: int) -> _OwnCall | None:
-        call = self._pending.pop(call_id, None)
-        if len(self._deadlines) > 2 * len(self._pending) + _MAX_ENDED_DEADLINES:
-            deadlines = ((other.deadline, other_id) for other_id, other in self._pending.items())
-            rebuilt = [(deadline, other_id) for deadline, other_id in deadlines if deadline is not None]
-            heapq.heapify(rebuilt)
-            self._deadlines = rebuilt
-        return call
 
     def _result_of(self, request: Request, payload: Buffer) -> Any:
         """Decode the response to a request.

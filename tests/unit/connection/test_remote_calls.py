@@ -24,6 +24,7 @@ from aeron_spark.errors import (
     WaitTimeout,
 )
 from aeron_spark.protocol.frames import RecordKind
+from aeron_spark.protocol.rpc_messages import Call
 from tests.ending import LONG_TIMEOUT_S
 from tests.internals import core_of
 from tests.unit.connection.endpoints import TIMEOUT_S, World, server_options, wait_for
@@ -358,30 +359,6 @@ def test_close_ends_calls_that_wait(world: World) -> None:
         client.remote("things")
 
 
-@pytest.mark.threads
-def test_an_endpoint_is_idle_until_shortly_before_the_deadline_of_a_call(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server, client = world.pair()
-    things = Things()
-    server.register("things", things, ["wait"])
-    loop = client._runtime.loop
-    with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patch:
-        patch.setattr("aeron_spark.connection.runtime.IDLE_WAIT_S", 2_000.0)
-        wait_for(loop.is_idle, "the client to be idle")
-        waiting = pool.submit(client.remote("things").with_timeout(1_000.0).wait)  # the deadline is within this time
-        try:
-            calls = core_of(client.connection).rpc
-            wait_for(lambda: calls.deadline is not None, "the call to wait, with its deadline")
-            assert not loop.is_idle()
-            patch.undo()
-            wait_for(loop.is_idle, "the client to be idle during the call")
-        finally:
-            things.released.set()
-        assert waiting.result(TIMEOUT_S) == "waited"
-    wait_for(loop.is_idle, "the client to be idle again")
-
-
 class Later:
     """Its method ``get`` returns a future, which the test ends; ``now`` returns at once."""
 
@@ -399,6 +376,20 @@ class Later:
 
     def now(self) -> str:
         return "now"
+
+
+def test_an_endpoint_is_idle_until_shortly_before_the_deadline_of_a_call(world: World) -> None:
+    server, client = world.pair()
+    server.register("later", Later(), ["get"])
+    loop = client._runtime.loop
+    pending = core_of(client.connection).rpc.begin(Call("later", "get", (), {}), 10.0)
+    assert pending is not None
+    wait_for(loop.is_idle, "the client to be idle during the call", 5.0)
+    world.sleep(9.9)
+    assert not loop.is_idle()
+    wait_for(pending.response.done, "the deadline", 0.2)
+    assert isinstance(pending.response.exception(0), WaitTimeout)
+    wait_for(loop.is_idle, "the client to be idle again", 5.0)
 
 
 LATER_METHODS = ["get", "done", "now"]

@@ -38,6 +38,7 @@ class RpcEnd:
         max_in_flight: int = 100_000,
     ) -> None:  # fmt: skip
         self.now = 0.0
+        self.loop = Loop("test", lambda: self.now)
         self.shared = shared or GlobalObjects()
         self.types = types or Types()
         self.errors = errors or ErrorCodes()
@@ -51,7 +52,7 @@ class RpcEnd:
             options=SimpleNamespace(
                 max_objects=max_objects, max_calls=max_in_flight, send_timeout=30.0, call_limits=limits or CallLimits()
             ),
-            response_memory=ResponseMemory(lambda: 0), worker_pool=self, loop=Loop("test", lambda: self.now),
+            response_memory=ResponseMemory(lambda: 0), worker_pool=self, loop=self.loop,
         )  # fmt: skip
         transfers: Any = self
         self.rpc = Rpc(owner, threading.RLock(), transfers, CONNECTION)
@@ -102,7 +103,7 @@ class RpcEnd:
         started = self.peer.now
         response_record = self.peer.serve(record, is_call=kind == RecordKind.CALL)
         self.now += self.peer.now - started
-        self.rpc.tick(self.now)
+        self.loop.expire(self.now)
         if response_record is not None:
             self.rpc.take_response(response_record)
 
