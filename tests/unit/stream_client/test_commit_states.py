@@ -286,7 +286,8 @@ class WritingProgram(RuleBasedStateMachine):
         stream = self.world.committed()
         if self.writer is None or not self.has_id or stream is None:
             return
-        there = [one for one in self.committed if one.is_in(stream)]
+        in_doubt = [self.current] if self.in_doubt else []  # committed, too, if its rows are in the stream
+        there = [one for one in (*self.committed, *in_doubt) if one.is_in(stream)]
         newest = max(there, key=lambda one: one.rows[-1][0], default=Rows())
         assert self.writer.last_token == newest.token
         self.counts["a new writer got the token of the last transaction"] += bool(newest.token)
