@@ -90,7 +90,10 @@ class HttpServer:
         try:
             while True:
                 try:
-                    client, _ = await self._loop.sock_accept(self._socket)
+                    client, _ = self._socket.accept()
+                except BlockingIOError:
+                    await self._connected()
+                    continue
                 except OSError:  # such as too many open files
                     self._disconnect_oldest()
                     await asyncio.sleep(ACCEPT_RETRY_S)
@@ -109,6 +112,18 @@ class HttpServer:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _connected(self) -> None:
+        """Wait until a client connects.
+
+        ``sock_accept`` would not close a client that it accepts while ``close`` cancels it.
+        """
+        found = asyncio.Event()
+        self._loop.add_reader(self._socket, found.set)
+        try:
+            await found.wait()
+        finally:
+            self._loop.remove_reader(self._socket)
 
     def _disconnect_oldest(self) -> None:
         if self._clients:

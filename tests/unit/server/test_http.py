@@ -150,6 +150,16 @@ def test_the_oldest_of_too_many_clients_is_disconnected() -> None:
         one.close()
 
 
+def test_a_server_that_closes_closes_each_client_that_it_has_accepted(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(20):  # the close comes between the look at the socket and the accept in about every second turn
+        one = HttpServer(HostPort("127.0.0.1", 0), {})
+        with ExitStack() as clients:
+            for _ in range(4):
+                clients.enter_context(connect(one))
+            one.close()
+        assert not caplog.records
+
+
 def test_a_probe_is_answered_beside_clients_that_send_byte_by_byte_and_others_that_connect_without_end(
     server: HttpServer,
 ) -> None:
