@@ -491,16 +491,33 @@ class Client(AwaitedStreamOperations):
 
     @overload
     def writer(
-        self, stream: str, *, writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
-        schema: pa.Schema | None = None, buffer: None = None, timeout: float = 60.0, evolve_schema: bool = False,
-    ) -> StreamWriter: ...  # fmt: skip
+        self,
+        stream: str,
+        *,
+        writer_id: str | None = None,
+        partition: int | None = None,
+        payload: str = "auto",
+        schema: pa.Schema | None = None,
+        buffer: None = None,
+        timeout: float = 60.0,
+        evolve_schema: bool = False,
+    ) -> StreamWriter: ...
 
     @overload
     def writer(
-        self, stream: str, *, writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
-        schema: pa.Schema | None = None, buffer: str | Path, buffer_bytes: int = 1 << 30,
-        keep_sent: float | str = 0.0, timeout: float = 60.0, evolve_schema: bool = False,
-    ) -> BufferedWriter: ...  # fmt: skip
+        self,
+        stream: str,
+        *,
+        writer_id: str | None = None,
+        partition: int | None = None,
+        payload: str = "auto",
+        schema: pa.Schema | None = None,
+        buffer: str | Path,
+        buffer_bytes: int = 1 << 30,
+        keep_sent: float | str = 0.0,
+        timeout: float = 60.0,
+        evolve_schema: bool = False,
+    ) -> BufferedWriter: ...
 
     def writer(
         self, stream: str, *, buffer: str | Path | None = None, **settings: Any
@@ -516,18 +533,32 @@ class Client(AwaitedStreamOperations):
         )
 
     def reader(
-        self, stream: str, *, start: StartOrEnd = "earliest", end: StartOrEnd | None = None, follow: bool = False,
-        partitions: Sequence[int] | None = None, schema: pa.Schema | None = None, metadata: bool = False,
+        self,
+        stream: str,
+        *,
+        start: StartOrEnd = "earliest",
+        end: StartOrEnd | None = None,
+        follow: bool = False,
+        partitions: Sequence[int] | None = None,
+        schema: pa.Schema | None = None,
+        metadata: bool = False,
         timeout: float | None = None,
-    ) -> StreamReader:  # fmt: skip
+    ) -> StreamReader:
         """Return an iterator over the stream's record batches for ``async for``; see ``Client.reader``.
 
         It has one thread, until it is closed (``async with``) or the client is.
         """
         make = partial(
-            self._opened().reader, stream, start=start, end=end, follow=follow, partitions=partitions, schema=schema,
-            metadata=metadata, timeout=timeout,
-        )  # fmt: skip
+            self._opened().reader,
+            stream,
+            start=start,
+            end=end,
+            follow=follow,
+            partitions=partitions,
+            schema=schema,
+            metadata=metadata,
+            timeout=timeout,
+        )
         return self._add_stream(StreamReader(self._own_loop, make, stream))
 
     def _add_stream(self, stream: S) -> S:

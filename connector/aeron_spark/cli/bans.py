@@ -62,9 +62,15 @@ def list_bans(config: Path | None, streams_dir: Path | None, admin_socket: Path 
 @admin_options
 @json_option
 def add(
-    key: str | None, address: str | None, duration: str | None, reason: str | None, config: Path | None,
-    streams_dir: Path | None, admin_socket: Path | None, as_json: bool,
-) -> None:  # fmt: skip
+    key: str | None,
+    address: str | None,
+    duration: str | None,
+    reason: str | None,
+    config: Path | None,
+    streams_dir: Path | None,
+    admin_socket: Path | None,
+    as_json: bool,
+) -> None:
     """Ban a key or addresses, and end their connections. A ban of the same replaces the earlier one.
 
     \b
@@ -89,9 +95,13 @@ def add(
 @admin_options
 @json_option
 def remove(
-    key: str | None, address: str | None, config: Path | None, streams_dir: Path | None, admin_socket: Path | None,
+    key: str | None,
+    address: str | None,
+    config: Path | None,
+    streams_dir: Path | None,
+    admin_socket: Path | None,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Remove the ban of a key, or of exactly these addresses. Exit code 1 if there is none."""
     path = socket_path(config, streams_dir, admin_socket)
     ban = ask(path, "bans.remove", _subject_arguments(key, address))["ban"]

@@ -30,9 +30,13 @@ if TYPE_CHECKING:
 @client_command
 @click.option("--count", "-n", type=click.IntRange(min=1), default=4, show_default=True, help="Number of pings.")
 @click.option(
-    "--interval", type=click.FloatRange(min=0), default=1.0, show_default=True, metavar="SECONDS",
+    "--interval",
+    type=click.FloatRange(min=0),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
     help="Time between two pings.",
-)  # fmt: skip
+)
 @endpoint_flags(ClientOptions)
 @json_option
 @click.pass_context
@@ -98,27 +102,47 @@ def bench() -> None:
     "--clients", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Number of clients."
 )
 @click.option(
-    "--messages", type=click.IntRange(min=0), default=0, show_default=True, metavar="N",
+    "--messages",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
     help="Number of messages that each client sends.",
-)  # fmt: skip
+)
 @click.option(
     "--size", type=click.IntRange(min=0), default=200, show_default=True, metavar="BYTES", help="Size of a message."
 )
 @click.option(
-    "--hold", type=click.FloatRange(min=0), default=0.0, show_default=True, metavar="SECONDS",
+    "--hold",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    metavar="SECONDS",
     help="Time for which the clients stay connected after their messages; each sends a ping per second.",
-)  # fmt: skip
+)
 @click.option(
-    "--at-once", type=click.IntRange(min=1), default=8, show_default=True, metavar="N",
+    "--at-once",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    metavar="N",
     help="Number of clients that connect at the same time.",
-)  # fmt: skip
+)
 @endpoint_flags(ClientOptions)
 @json_option
 @click.pass_context
 def load(
-    ctx: click.Context, /, address: str | None, clients: int, messages: int, size: int, hold: float, at_once: int,
-    as_json: bool, **flags: Any,
-) -> None:  # fmt: skip
+    ctx: click.Context,
+    /,
+    address: str | None,
+    clients: int,
+    messages: int,
+    size: int,
+    hold: float,
+    at_once: int,
+    as_json: bool,
+    **flags: Any,
+) -> None:
     """Connect many clients to a server, send messages, and report times and throughput.
 
     All clients run in this process and have its address, so the server's limits per address apply. Each client has a

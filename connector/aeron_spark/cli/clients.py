@@ -90,13 +90,17 @@ def list_clients(authorized_keys: Path | None, config: Path | None, as_json: boo
         ("name", "key", "may", "if", "limits", "comment"),
         [
             (
-                one.grant.name, public_text(one.key), allowed_text(one.grant), conditions_text(one.grant) or "-",
-                limits_text(one.grant) or "-", one.grant.comment or "-",
+                one.grant.name,
+                public_text(one.key),
+                allowed_text(one.grant),
+                conditions_text(one.grant) or "-",
+                limits_text(one.grant) or "-",
+                one.grant.comment or "-",
             )
             for one in entries
         ],
         empty=f"no keys in {path}",
-    )  # fmt: skip
+    )
 
 
 @clients.command()

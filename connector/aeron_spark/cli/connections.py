@@ -87,10 +87,19 @@ def describe(
 @admin_options
 @json_option
 def kick(
-    ids: Sequence[str], name: str | None, key: str | None, tag: str | None, address: str | None, ban: str | None,
-    reason: str | None, dry_run: bool, config: Path | None, streams_dir: Path | None, admin_socket: Path | None,
+    ids: Sequence[str],
+    name: str | None,
+    key: str | None,
+    tag: str | None,
+    address: str | None,
+    ban: str | None,
+    reason: str | None,
+    dry_run: bool,
+    config: Path | None,
+    streams_dir: Path | None,
+    admin_socket: Path | None,
     as_json: bool,
-) -> int:  # fmt: skip
+) -> int:
     """End connections with their sessions: those that meet all conditions. Exit code 1 if there is none.
 
     The clients get the reason 'kicked', and connect again after a pause of up to five seconds. With --ban they get
@@ -115,10 +124,13 @@ def kick(
     if as_json:
         print_json(
             {
-                "count": len(found), "dry_run": dry_run, "connections": [printed(one) for one in found],
-                "banned": [one["name"] for one in bans], "until": time_cell(bans[0]["until"]) if bans else None,
+                "count": len(found),
+                "dry_run": dry_run,
+                "connections": [printed(one) for one in found],
+                "banned": [one["name"] for one in bans],
+                "until": time_cell(bans[0]["until"]) if bans else None,
             }
-        )  # fmt: skip
+        )
     elif not found:
         click.echo("no connection meets the conditions", err=True)
     else:

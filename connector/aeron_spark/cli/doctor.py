@@ -216,9 +216,11 @@ def _udp() -> Diagnosis:
             receiver.recv(1)
     except OSError as error:
         return Diagnosis(
-            "ports", "broken", f"a UDP packet from this machine to 127.0.0.1 did not arrive ({error})",
+            "ports",
+            "broken",
+            f"a UDP packet from this machine to 127.0.0.1 did not arrive ({error})",
             "Check the firewall.",
-        )  # fmt: skip
+        )
     return Diagnosis("ports", "ok", "UDP ports can be bound, and packets to 127.0.0.1 arrive")
 
 

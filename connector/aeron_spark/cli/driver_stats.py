@@ -38,9 +38,11 @@ if TYPE_CHECKING:
 @click.command()
 @aeron_dir_option
 @click.option(
-    "--label", metavar="TEXT", default="",
+    "--label",
+    metavar="TEXT",
+    default="",
     help="Only counters whose label contains TEXT, with the same case.  [default: all counters]",
-)  # fmt: skip
+)
 @json_option
 def stat(aeron_dir: str | None, label: str, as_json: bool) -> None:
     """Show the counters of the media driver: id, value and label. Also those of one that has ended.
@@ -215,17 +217,27 @@ class View:
 @click.command()
 @aeron_dir_option
 @click.option(
-    "--every", metavar="SECONDS", type=click.FloatRange(0.1), default=1.0, show_default=True,
+    "--every",
+    metavar="SECONDS",
+    type=click.FloatRange(0.1),
+    default=1.0,
+    show_default=True,
     help="Time between two updates.",
-)  # fmt: skip
+)
 @click.option("--count", metavar="N", type=click.IntRange(1), help="End after N updates.  [default: run until Ctrl-C]")
 @click.option("--server", "of_server", is_flag=True, help="Watch this machine's server in place of a media driver.")
 @admin_options
 @json_option
 def top(
-    aeron_dir: str | None, every: float, count: int | None, of_server: bool, config: Path | None,
-    streams_dir: Path | None, admin_socket: Path | None, as_json: bool,
-) -> None:  # fmt: skip
+    aeron_dir: str | None,
+    every: float,
+    count: int | None,
+    of_server: bool,
+    config: Path | None,
+    streams_dir: Path | None,
+    admin_socket: Path | None,
+    as_json: bool,
+) -> None:
     """Watch a media driver: its counters and streams, those with the largest backlog first, then by throughput.
 
     With --server: the connections and streams of this machine's server, the busiest first. Rates are in bytes a second.
@@ -246,17 +258,19 @@ def top(
         )
     directory = status(aeron_dir).aeron_dir
     show_views(
-        compare_samples(lambda: read_sample(directory), rates_between, every, count), as_json,
+        compare_samples(lambda: read_sample(directory), rates_between, every, count),
+        as_json,
         print_object=lambda view: print_json(asdict(view) | {"time": format_time(view.time)}),
-        print_rows=_print_lines, render=render_view,
-    )  # fmt: skip
+        print_rows=_print_lines,
+        render=render_view,
+    )
 
 
 def _print_lines(view: View) -> None:
     at = format_time(view.time)
     print_lines(
         ((at, rate.counter, rate.total, round(rate.per_second)) for rate in view.counters if rate.total), "counter"
-    )  # fmt: skip
+    )
     print_lines(
         (
             (

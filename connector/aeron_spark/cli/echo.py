@@ -51,27 +51,37 @@ def echo() -> None:
 @echo.command()
 @protocol_option
 @click.option(
-    "--listen", metavar="HOST:PORT", required=True,
+    "--listen",
+    metavar="HOST:PORT",
+    required=True,
     help="Address and UDP port at which the server receives; IPv6 as [::1]:9000.",
-)  # fmt: skip
+)
 @click.option(
-    "--control", metavar="PORT", type=int,
+    "--control",
+    metavar="PORT",
+    type=int,
     help="Echo 2.0: UDP port at which clients subscribe to responses.  [default: the port of --listen + 1]",
-)  # fmt: skip
+)
 @click.option(
-    "--duologue-ports", metavar="PORT", type=int,
+    "--duologue-ports",
+    metavar="PORT",
+    type=int,
     help="Echo 2.0, required: first of the UDP ports of the duologues, the channel pairs of the clients; each client "
     "needs two ports.",
-)  # fmt: skip
+)
 @click.option(
-    "--clients", metavar="N", type=click.IntRange(min=1),
+    "--clients",
+    metavar="N",
+    type=click.IntRange(min=1),
     help="Largest number of clients at a time.  [default: 8; Echo 1.0: 64]",
-)  # fmt: skip
+)
 @click.option(
-    "--per-address", metavar="N", type=click.IntRange(min=0),
+    "--per-address",
+    metavar="N",
+    type=click.IntRange(min=0),
     help="Largest number of clients of one IPv4 address or IPv6 /64 network; 0 for no limit.  [default: 3; Echo 1.0: "
     "no limit]",
-)  # fmt: skip
+)
 @aeron_dir_option
 @json_option
 def server(
@@ -112,26 +122,35 @@ def server(
 @protocol_option
 @click.option("--connect", metavar="HOST:PORT", required=True, help="The server's address: its --listen.")
 @click.option(
-    "--control", metavar="PORT", type=int,
+    "--control",
+    metavar="PORT",
+    type=int,
     help="Echo 2.0: the server's --control port.  [default: the port of --connect + 1]",
-)  # fmt: skip
+)
 @click.option(
-    "--own", metavar="HOST:PORT",
+    "--own",
+    metavar="HOST:PORT",
     help="Echo 1.0: this client's address, to which the server sends; port 0 for any.  [default: the address that "
     "faces the server, any port]",
-)  # fmt: skip
+)
 @click.option(
-    "--count", "-n", metavar="N", type=click.IntRange(min=1),
+    "--count",
+    "-n",
+    metavar="N",
+    type=click.IntRange(min=1),
     help="End after N echoes.  [default: one per --send; without --send, run until Ctrl-C]",
-)  # fmt: skip
+)
 @click.option(
-    "--send", "texts", metavar="TEXT", multiple=True,
-    help="Send this text; repeatable.  [default: random numbers]",
-)  # fmt: skip
+    "--send", "texts", metavar="TEXT", multiple=True, help="Send this text; repeatable.  [default: random numbers]"
+)
 @click.option(
-    "--interval", metavar="SECONDS", type=click.FloatRange(min=0), default=1.0, show_default=True,
+    "--interval",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=1.0,
+    show_default=True,
     help="Time between an echo and the next text.",
-)  # fmt: skip
+)
 @click.option(
     "--timeout",
     metavar="SECONDS",

@@ -30,9 +30,11 @@ from aeron_spark.protocol.keypair import KeyPair, fingerprint, parse_public, pub
 DEFAULT_IDENTITY: Final = "[default: identity in $XDG_CONFIG_HOME/aeron-spark]"
 
 _known_option = click.option(
-    "--known-servers", metavar="FILE", type=click.Path(path_type=Path),
+    "--known-servers",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
     help="File of known servers.  [default: known_servers in $XDG_CONFIG_HOME/aeron-spark]",
-)  # fmt: skip
+)
 
 
 @click.group(cls=SuggestingGroup)
@@ -47,14 +49,14 @@ def keys() -> None:
 @keys.command()
 @click.option("--identity", metavar="FILE", type=click.Path(path_type=Path), help=f"File to make.  {DEFAULT_IDENTITY}")
 @click.option(
-    "--force", is_flag=True,
-    help="Replace an existing identity. Servers that authorise its key then refuse this user.",
-)  # fmt: skip
+    "--force", is_flag=True, help="Replace an existing identity. Servers that authorise its key then refuse this user."
+)
 @click.option(
-    "--passphrase", is_flag=True,
+    "--passphrase",
+    is_flag=True,
     help=f"Encrypt the private key with a passphrase: that in {PASSPHRASE}, or one that you type.  [default: not "
     "encrypted, but only this user can read the file]",
-)  # fmt: skip
+)
 @json_option
 def new(identity: Path | None, force: bool, passphrase: bool, as_json: bool) -> None:
     """Make a new identity key and show its public key. Only this user can read the file.
@@ -89,14 +91,17 @@ def _prompt_passphrase() -> str:
 
 @keys.command()
 @click.option(
-    "--identity", metavar="FILE|env:NAME",
+    "--identity",
+    metavar="FILE|env:NAME",
     help=f"The identity file, or an environment variable with the private key.  {DEFAULT_IDENTITY}",
-)  # fmt: skip
+)
 @click.option(
-    "--server", "of_server", is_flag=True,
+    "--server",
+    "of_server",
+    is_flag=True,
     help="Show the key of this user's server on this machine instead, as 'send --server-key' and option serverKey take "
     "it. Add --identity if the server runs with that option.",
-)  # fmt: skip
+)
 @json_option
 def show(identity: str | None, of_server: bool, as_json: bool) -> None:
     """Show the public key of an identity, to give to the operator of a server.

@@ -111,9 +111,13 @@ def _print_version(ctx: click.Context, parameter: click.Parameter, is_set: bool)
 
 @click.command(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
     help="Print the version and exit.",
-)  # fmt: skip
+)
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Send and receive Aeron streams, manage them, and operate their media driver, archive and server.

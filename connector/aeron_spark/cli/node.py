@@ -26,54 +26,67 @@ def node() -> None:
 @node.command()
 @aeron_dir_option
 @click.option(
-    "--archive-dir", metavar="DIR",
+    "--archive-dir",
+    metavar="DIR",
     help="Folder for recordings, on a local disk.  [default: $AERON_SPARK_ARCHIVE_DIR, or in this user's data folder]",
-)  # fmt: skip
+)
 @click.option(
-    "--archive/--no-archive", default=None,
+    "--archive/--no-archive",
+    default=None,
     help="Start an archive, which recordings need, or the media driver alone.  [default: --archive]",
-)  # fmt: skip
+)
 @click.option(
-    "--threading", metavar="MODE",
+    "--threading",
+    metavar="MODE",
     help="Threads of the media driver: shared (one), shared_network (two) or dedicated (three).  [default: shared with "
     "fewer than 4 cores, else dedicated]",
-)  # fmt: skip
+)
 @click.option(
-    "--term-length", metavar="SIZE",
+    "--term-length",
+    metavar="SIZE",
     help="Term buffer of network publications, a power of two; the largest message is an eighth of it.  [default: "
     "16MiB]",
-)  # fmt: skip
+)
 @click.option("--ipc-term-length", metavar="SIZE", help="Term buffer of IPC publications.  [default: 16MiB]")
 @click.option(
-    "--sparse/--no-sparse", default=None,
+    "--sparse/--no-sparse",
+    default=None,
     help="Allocate the memory of term buffers at its first use, or at once.  [default: --sparse]",
-)  # fmt: skip
+)
 @click.option("--mtu", metavar="SIZE", help="Largest UDP payload in bytes.  [default: 1408]")
 @click.option("--ipc-mtu", metavar="SIZE", help="Largest fragment on IPC in bytes.  [default: 1408]")
 @click.option(
-    "--linger", metavar="SECONDS",
-    help="Stop after this time without a user.  [default: run until 'node stop']",
-)  # fmt: skip
+    "--linger", metavar="SECONDS", help="Stop after this time without a user.  [default: run until 'node stop']"
+)
 @click.option("--max-recordings", metavar="N", help="Recordings that may be active at a time.  [default: 100]")
 @click.option("--max-replays", metavar="N", help="Replays that may run at a time.  [default: 100]")
 @click.option("--segment-length", metavar="SIZE", help="Size of a recording's segment files.  [default: 128MiB]")
 @click.option(
-    "--sync-level", metavar="0|1|2",
+    "--sync-level",
+    metavar="0|1|2",
     help="Disk writes of the archive: 0 leaves syncing to the operating system, 1 syncs data, 2 syncs metadata, too.  "
     "[default: 0]",
-)  # fmt: skip
+)
 @click.option(
-    "--control", metavar="HOST:PORT",
+    "--control",
+    metavar="HOST:PORT",
     help="Also accept archive clients over UDP, at this address.  [default: only programs on this machine]",
-)  # fmt: skip
+)
 @click.option(
-    "--set", "properties", metavar="AERON.X=Y", multiple=True,
+    "--set",
+    "properties",
+    metavar="AERON.X=Y",
+    multiple=True,
     help="Set a property of Aeron, such as aeron.client.liveness.timeout=7s; repeatable.",
-)  # fmt: skip
+)
 @click.option(
-    "--timeout", type=float, metavar="SECONDS", default=nodes.START_TIMEOUT, show_default=True,
+    "--timeout",
+    type=float,
+    metavar="SECONDS",
+    default=nodes.START_TIMEOUT,
+    show_default=True,
     help="Longest wait for the node to start.",
-)  # fmt: skip
+)
 @json_option
 def start(
     aeron_dir: str | None,
@@ -104,9 +117,13 @@ def start(
     "--force", is_flag=True, help="Stop the node even if programs use it; kill its process if it does not stop in time."
 )
 @click.option(
-    "--timeout", type=float, metavar="SECONDS", default=nodes.STOP_TIMEOUT, show_default=True,
+    "--timeout",
+    type=float,
+    metavar="SECONDS",
+    default=nodes.STOP_TIMEOUT,
+    show_default=True,
     help="Longest wait for its users to end and for the node to stop.",
-)  # fmt: skip
+)
 @json_option
 def stop(aeron_dir: str | None, force: bool, timeout: float, as_json: bool) -> None:
     """Stop the node. Fails if a program still uses it after --timeout, unless --force is given."""

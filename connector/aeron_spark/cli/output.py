@@ -57,9 +57,14 @@ def print_json(value: object) -> None:
 
 
 def print_table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, kind: str | None = None,
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    empty: str,
+    kind: str | None = None,
     optional: Sequence[str] = (),
-) -> None:  # fmt: skip
+) -> None:
     """Print a table, or the sentence ``empty`` if ``rows`` is empty; columns whose name ends in ``#`` are numbers.
 
     If standard output is not a terminal, each row is a line of cells separated by tabs, without title and header, and
@@ -272,9 +277,13 @@ def compare_samples(
 
 
 def show_views(
-    views: Iterator[_View], as_json: bool, *, print_object: Callable[[_View], object],
-    print_rows: Callable[[_View], object], render: Callable[[_View, int], RenderableType],
-) -> None:  # fmt: skip
+    views: Iterator[_View],
+    as_json: bool,
+    *,
+    print_object: Callable[[_View], object],
+    print_rows: Callable[[_View], object],
+    render: Callable[[_View, int], RenderableType],
+) -> None:
     """Show the views until they end, or until Ctrl-C, which is a normal end.
 
     ``print_object`` prints a view for --json, ``print_rows`` prints its lines for a pipe or a file. ``render`` returns

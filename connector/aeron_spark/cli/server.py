@@ -128,9 +128,15 @@ def reload(config: Path | None, streams_dir: Path | None, admin_socket: Path | N
 @admin_options
 @json_option
 def backup(
-    directory: Path, incremental: bool, with_identity: bool, skip_damaged: bool, config: Path | None,
-    streams_dir: Path | None, admin_socket: Path | None, as_json: bool,
-) -> int:  # fmt: skip
+    directory: Path,
+    incremental: bool,
+    with_identity: bool,
+    skip_damaged: bool,
+    config: Path | None,
+    streams_dir: Path | None,
+    admin_socket: Path | None,
+    as_json: bool,
+) -> int:
     """Copy all streams of the running server to the new folder DIR.
 
     The copy has the state of one moment. Clients write and read on meanwhile; segments that retention deletes stay
@@ -142,9 +148,13 @@ def backup(
     """
     loaded = importlib.import_module("aeron_spark.cli.server_backup")
     code: int = loaded.back_up(
-        socket_path(config, streams_dir, admin_socket), directory, incremental=incremental,
-        with_identity=with_identity, skip_damaged=skip_damaged, as_json=as_json,
-    )  # fmt: skip
+        socket_path(config, streams_dir, admin_socket),
+        directory,
+        incremental=incremental,
+        with_identity=with_identity,
+        skip_damaged=skip_damaged,
+        as_json=as_json,
+    )
     return code
 
 
@@ -152,9 +162,12 @@ def backup(
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--streams-dir", metavar="PATH", required=True, type=click.Path(path_type=Path), help="An empty folder.")
 @click.option(
-    "--archive-dir", metavar="PATH", required=True, type=click.Path(path_type=Path),
+    "--archive-dir",
+    metavar="PATH",
+    required=True,
+    type=click.Path(path_type=Path),
     help="An empty folder: that of the archive of the node on which the server will run.",
-)  # fmt: skip
+)
 @json_option
 def restore(directory: Path, streams_dir: Path, archive_dir: Path, as_json: bool) -> int:
     """Restore the backup DIR into two empty folders. Compares each file with its SHA-256 before any is visible.
@@ -173,15 +186,15 @@ def restore(directory: Path, streams_dir: Path, archive_dir: Path, as_json: bool
     "--archive-dir", metavar="PATH", type=click.Path(path_type=Path), help="The folder of the node's archive."
 )
 @click.option(
-    "--config", metavar="FILE", type=click.Path(path_type=Path),
+    "--config",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
     help="The server's TOML file, whose streamsDir and aeronDir name the folders.  [default: those of this user's "
     "node]",
-)  # fmt: skip
+)
 @click.option("--quick", is_flag=True, help="Do not read the segments; check that they exist.")
 @json_option
-def verify(
-    streams_dir: Path | None, archive_dir: Path | None, config: Path | None, quick: bool, as_json: bool
-) -> int:  # fmt: skip
+def verify(streams_dir: Path | None, archive_dir: Path | None, config: Path | None, quick: bool, as_json: bool) -> int:
     """Check the files of a stopped server for damage. Changes nothing.
 
     Prints one finding a line: the damage, the rows that readers lose, and the remedy. The exit code is 0, or 1 if

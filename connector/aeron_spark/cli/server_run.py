@@ -110,10 +110,12 @@ class RunCommand(EndpointCommand):
 @click.command(cls=RunCommand)
 @click.argument("address", metavar="[HOST:PORT]", required=False)
 @click.option(
-    "--config", metavar="FILE", type=click.Path(path_type=Path),
+    "--config",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
     help="TOML file with options, spelled as in docs/options.md, such as maxConnections = 100. Its 'bind' is the "
     "address. An option may not be in FILE and on the command line.",
-)  # fmt: skip
+)
 @endpoint_flags(ServerOptions)
 @json_option
 @click.pass_context
@@ -152,9 +154,11 @@ def run(
         is_complete = True
         try:
             running = CommandServer(
-                address, options, config,
+                address,
+                options,
+                config,
                 lambda: ServerOptions.parse(*merged_server_options(given_address, config, flags)),
-            )  # fmt: skip
+            )
             is_complete = _serve(running, stopped, hang_ups, as_json=as_json)
         except KeyboardInterrupt:
             is_starting = not stopped.is_polled

@@ -116,25 +116,39 @@ def _print_rows(view: ServerView) -> None:
     print_lines(
         (
             (
-                at, one["id"], one["name"], escape_text(one["tag"]), address_text(one), one["state"],
-                f"{one['idle_seconds']:.1f}", _milliseconds(one["round_trip_seconds"]), one["calls"],
-                one["waiting_bytes"] + one["unacknowledged_bytes"], _rounded(one["received_per_second"]),
-                _rounded(one["sent_per_second"]), streams_text(one["streams"]),
+                at,
+                one["id"],
+                one["name"],
+                escape_text(one["tag"]),
+                address_text(one),
+                one["state"],
+                f"{one['idle_seconds']:.1f}",
+                _milliseconds(one["round_trip_seconds"]),
+                one["calls"],
+                one["waiting_bytes"] + one["unacknowledged_bytes"],
+                _rounded(one["received_per_second"]),
+                _rounded(one["sent_per_second"]),
+                streams_text(one["streams"]),
             )
             for one in view.connections
         ),
         "connection",
-    )  # fmt: skip
+    )
     print_lines(
         (
             (
-                at, escape_text(one["name"]), one["state"], one["partitions"], one["kept_bytes"],
-                one["committed_bytes"], _rounded(one["committed_per_second"]),
+                at,
+                escape_text(one["name"]),
+                one["state"],
+                one["partitions"],
+                one["kept_bytes"],
+                one["committed_bytes"],
+                _rounded(one["committed_per_second"]),
             )
             for one in view.streams
         ),
         "stream",
-    )  # fmt: skip
+    )
 
 
 def _connection_cells(one: Report) -> tuple[object, ...]:

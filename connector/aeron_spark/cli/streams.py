@@ -38,15 +38,20 @@ if TYPE_CHECKING:
     from aeron_spark.wire.stream_requests import StreamLease, StreamProperties, StreamWriterId
 
 policy_option = click.option(
-    "--schema-policy", type=click.Choice(["strict", "additive"]),
+    "--schema-policy",
+    type=click.Choice(["strict", "additive"]),
     help="strict: the first transaction fixes the columns, and only writers with evolveSchema=true and the grant "
     "manage add nullable ones. additive: each writer may add nullable columns.",
-)  # fmt: skip
+)
 
 recording_option = click.option(
-    "--recording", "recordings", type=int, multiple=True, metavar="ID",
+    "--recording",
+    "recordings",
+    type=int,
+    multiple=True,
+    metavar="ID",
     help="Direct route: only the recording with this id; repeatable.  [default: all recordings of the stream]",
-)  # fmt: skip
+)
 
 
 @click.group(cls=SuggestingGroup)
@@ -140,20 +145,27 @@ def usage(connected: Connected, name: str) -> Summary:
 @route_options
 @server_options
 @click.option(
-    "--before", metavar="POSITION|TIME",
+    "--before",
+    metavar="POSITION|TIME",
     help="Delete the rows before this position in bytes, or before this time: ISO in UTC, or relative such as -7d.",
-)  # fmt: skip
+)
 @click.option("--keep", metavar="SIZE", help="Keep this much at the end of each recording or partition, such as 10GiB.")
 @recording_option
 @click.option(
-    "--partition", type=click.IntRange(min=0), metavar="N",
+    "--partition",
+    type=click.IntRange(min=0),
+    metavar="N",
     help="With --server: only this partition.  [default: all partitions]",
-)  # fmt: skip
+)
 @click.option(
-    "--wait", "wait_text", is_flag=False, flag_value="2min", metavar="[DURATION]",
+    "--wait",
+    "wait_text",
+    is_flag=False,
+    flag_value="2min",
+    metavar="[DURATION]",
     help="With --server: wait until the space is freed, except that of segments with readable rows; an error if this "
     "takes longer.  [default without a duration: 2min]",
-)  # fmt: skip
+)
 @click.option("--dry-run", is_flag=True, help="Direct route: only show what would be deleted.")
 @yes_option
 @json_option
@@ -209,30 +221,44 @@ def delete(name: str | None, recordings: tuple[int, ...], yes: bool, as_json: bo
 @route_options
 @server_options
 @click.option(
-    "--partitions", type=click.IntRange(min=1), default=1, metavar="N",
+    "--partitions",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
     help="Number of partitions; it cannot be changed later.  [default: 1]",
-)  # fmt: skip
+)
 @click.option(
-    "--retention", metavar="SIZE|TIME",
+    "--retention",
+    metavar="SIZE|TIME",
     help="Delete the oldest rows of a partition beyond this size (10GiB) or age (7d), or both (10GiB,7d).  [default: "
     "keep all rows]",
-)  # fmt: skip
+)
 @click.option(
-    "--segment", metavar="SIZE",
+    "--segment",
+    metavar="SIZE",
     help="Size of the files in which space is freed: a power of two from 1MiB to 1GiB. A raw value has at most an "
     "eighth of it.  [default: an eighth of the retention by size, from 1MiB to 16MiB; 16MiB without one]",
-)  # fmt: skip
+)
 @policy_option
 @click.option(
-    "--schema", "schema_file", metavar="FILE",
+    "--schema",
+    "schema_file",
+    metavar="FILE",
     help="Give the stream the columns of this Parquet or Arrow file.  [default: those of the first transaction]",
-)  # fmt: skip
+)
 @click.option("--if-not-exists", is_flag=True, help="Succeed without a change if a stream has this name.")
 @json_option
 def create(
-    name: str, partitions: int, retention: str | None, segment: str | None, schema_policy: str | None,
-    schema_file: str | None, if_not_exists: bool, as_json: bool, **route_flags: Any,
-) -> None:  # fmt: skip
+    name: str,
+    partitions: int,
+    retention: str | None,
+    segment: str | None,
+    schema_policy: str | None,
+    schema_file: str | None,
+    if_not_exists: bool,
+    as_json: bool,
+    **route_flags: Any,
+) -> None:
     """Create the durable stream NAME on a server; needs --server. The schema policy is strict by default.
 
     \b
@@ -240,22 +266,27 @@ def create(
       aeron-spark streams create flights --partitions 4 --retention 7d --server feeds.example:20121
     """
     wanted = NewStream(
-        partitions, retention, segment, schema_policy or "strict",
-        lambda: None if schema_file is None else _read_schema(schema_file), if_not_exists,
-    )  # fmt: skip
+        partitions,
+        retention,
+        segment,
+        schema_policy or "strict",
+        lambda: None if schema_file is None else _read_schema(schema_file),
+        if_not_exists,
+    )
     print_summary(streams_of_flags(route_flags).create(name, wanted), as_json)
 
 
 @named_command(
     click.option(
-        "--retention", metavar="SIZE|TIME|none",
+        "--retention",
+        metavar="SIZE|TIME|none",
         help="Keep this size (10GiB) of each partition, or rows of this age (7d), or both (10GiB,7d); none: all rows.",
     ),
     policy_option,
     click.option(
         "--dry-run", is_flag=True, help="Change nothing; only show the change and the rows that it would remove."
     ),
-)  # fmt: skip
+)
 def alter(connected: Connected, name: str, retention: str | None, schema_policy: str | None, dry_run: bool) -> Summary:
     """Change the retention or the schema policy of the stream NAME; needs --server and the grant 'manage'.
 

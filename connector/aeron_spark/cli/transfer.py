@@ -55,9 +55,11 @@ from aeron_spark.log.facade import Reading, count_text, refuse_stream_flags
 @server_options
 @stream_option
 @click.option(
-    "--commit-rows", type=click.IntRange(min=1), metavar="N",
+    "--commit-rows",
+    type=click.IntRange(min=1),
+    metavar="N",
     help="With --stream: commit after every N rows and after each file.  [default: each file is one transaction]",
-)  # fmt: skip
+)
 @click.option(
     "--writer-id",
     metavar="ID",
@@ -65,9 +67,10 @@ from aeron_spark.log.facade import Reading, count_text, refuse_stream_flags
     "[default: a new id for this run]",
 )
 @click.option(
-    "--evolve-schema", is_flag=True,
+    "--evolve-schema",
+    is_flag=True,
     help="With --stream: add the file's new columns to the stream's schema; needs the grant 'manage'.",
-)  # fmt: skip
+)
 @json_option
 @click.pass_context
 def send(
@@ -100,9 +103,14 @@ def send(
       aeron-spark send trades.jsonl --channel aeron:ipc --stream-id 1001 --payload sbe --sbe-schema market.xml --record
     """
     options = read_route_flags(
-        route_flags, writerId=writer_id, payload=payload, ack=ack, record="auto" if record else None,
-        evolveSchema="true" if evolve_schema else None, **sbe_flags(route_flags),
-    )  # fmt: skip
+        route_flags,
+        writerId=writer_id,
+        payload=payload,
+        ack=ack,
+        record="auto" if record else None,
+        evolveSchema="true" if evolve_schema else None,
+        **sbe_flags(route_flags),
+    )
     for name in files:
         check_file(name)
     sources = files or (STANDARD_INPUT,)
@@ -127,13 +135,19 @@ def send(
 
 
 def _relay_messages(
-    ctx: click.Context, options: dict[str, str], sources: tuple[str, ...], form: str | None, commit_rows: int | None,
+    ctx: click.Context,
+    options: dict[str, str],
+    sources: tuple[str, ...],
+    form: str | None,
+    commit_rows: int | None,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     refuse_stream_flags(
-        commit_rows=commit_rows, evolve_schema=options.get("evolveSchema"), writer_id=options.get("writerId"),
+        commit_rows=commit_rows,
+        evolve_schema=options.get("evolveSchema"),
+        writer_id=options.get("writerId"),
         payload=options.get("payload"),
-    )  # fmt: skip
+    )
     from aeron_spark.client.named_streams import check_connection, split_server
 
     check_connection(*split_server(options))
@@ -173,10 +187,11 @@ def _relay_messages(
     "only message]",
 )
 @click.option(
-    "--start", metavar="WHERE",
+    "--start",
+    metavar="WHERE",
     help="Where to start: earliest, latest, a position in bytes, a time such as -10min or '2026-11-23 18:30' (UTC), or "
     """JSON of positions such as '{"0": 4096}'.  [default: earliest; with --follow latest]""",
-)  # fmt: skip
+)
 @click.option(
     "--follow", "-f", is_flag=True, help="Wait for further rows at the end of the stream, until Ctrl-C (exit code 0)."
 )

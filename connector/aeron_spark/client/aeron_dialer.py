@@ -115,9 +115,14 @@ class AeronDialer:
 
 
 def make_aeron_endpoint(
-    address: str, store: PeerStore | None, connection_class: type[Connection], options: Mapping[str, object],
-    deadline: float | None, *, opens: bool = True,
-) -> ClientEndpoint:  # fmt: skip
+    address: str,
+    store: PeerStore | None,
+    connection_class: type[Connection],
+    options: Mapping[str, object],
+    deadline: float | None,
+    *,
+    opens: bool = True,
+) -> ClientEndpoint:
     """Make the endpoint of a client over Aeron; the arguments are those of :func:`aeron_spark.connect`.
 
     With ``opens``, open its transport by ``deadline`` (monotonic seconds); else its event loop does so, when it

@@ -124,9 +124,8 @@ def _request(connection: ConnectionCore, size: int, timeout_s: float) -> _Respon
 
 
 def _open_link(
-    endpoint: ClientEndpoint, connection: ConnectionCore, response: _Response, size: int,
-    path: NetworkPath | None,
-) -> BulkLink:  # fmt: skip
+    endpoint: ClientEndpoint, connection: ConnectionCore, response: _Response, size: int, path: NetworkPath | None
+) -> BulkLink:
     options, now, content = endpoint.options, endpoint.loop.clock(), response.content
     ids = LinkIds(
         content["session_in"],

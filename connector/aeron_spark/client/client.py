@@ -298,22 +298,48 @@ class Client(Endpoint, StreamOperations):
 
     @overload
     def writer(
-        self, stream: str, *, writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
-        schema: pa.Schema | None = None, buffer: None = None, timeout: float = 60.0, evolve_schema: bool = False,
-    ) -> StreamWriter: ...  # fmt: skip
+        self,
+        stream: str,
+        *,
+        writer_id: str | None = None,
+        partition: int | None = None,
+        payload: str = "auto",
+        schema: pa.Schema | None = None,
+        buffer: None = None,
+        timeout: float = 60.0,
+        evolve_schema: bool = False,
+    ) -> StreamWriter: ...
 
     @overload
     def writer(
-        self, stream: str, *, writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
-        schema: pa.Schema | None = None, buffer: str | Path, buffer_bytes: int = 1 << 30,
-        keep_sent: float | str = 0.0, timeout: float = 60.0, evolve_schema: bool = False,
-    ) -> BufferedWriter: ...  # fmt: skip
+        self,
+        stream: str,
+        *,
+        writer_id: str | None = None,
+        partition: int | None = None,
+        payload: str = "auto",
+        schema: pa.Schema | None = None,
+        buffer: str | Path,
+        buffer_bytes: int = 1 << 30,
+        keep_sent: float | str = 0.0,
+        timeout: float = 60.0,
+        evolve_schema: bool = False,
+    ) -> BufferedWriter: ...
 
     def writer(
-        self, stream: str, *, writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
-        schema: pa.Schema | None = None, buffer: str | Path | None = None, buffer_bytes: int = 1 << 30,
-        keep_sent: float | str = 0.0, timeout: float = 60.0, evolve_schema: bool = False,
-    ) -> StreamWriter | BufferedWriter:  # fmt: skip
+        self,
+        stream: str,
+        *,
+        writer_id: str | None = None,
+        partition: int | None = None,
+        payload: str = "auto",
+        schema: pa.Schema | None = None,
+        buffer: str | Path | None = None,
+        buffer_bytes: int = 1 << 30,
+        keep_sent: float | str = 0.0,
+        timeout: float = 60.0,
+        evolve_schema: bool = False,
+    ) -> StreamWriter | BufferedWriter:
         """Return a writer of transactions. A ``with`` block is one transaction; each ``commit()`` in it ends one.
 
         A transaction becomes visible completely or not at all, and exactly once. Its rows go to ``partition``. Without
@@ -335,30 +361,54 @@ class Client(Endpoint, StreamOperations):
         call waits up to ten minutes for a commit that the server reports as running. With ``evolve_schema`` the writer
         may add nullable columns to a ``strict`` schema, if its key has the grant ``manage``.
         """
-        if buffer is None:
-            from aeron_spark.stream_client.writer import StreamWriter
+        rows: dict[str, Any] = {
+            "writer_id": writer_id, "partition": partition, "payload": payload, "timeout": timeout,
+            "evolve_schema": evolve_schema,
+        }  # fmt: skip
+        if buffer is not None:
+            return self._buffered_writer(stream, buffer, buffer_bytes, keep_sent, schema, rows)
+        from aeron_spark.stream_client.writer import StreamWriter
 
-            return StreamWriter(
-                self._stream_session(), stream, writer_id=writer_id, partition=partition, payload=payload,
-                schema=schema, timeout=timeout, evolve_schema=evolve_schema,
-            )  # fmt: skip
+        return StreamWriter(self._stream_session(), stream, schema=schema, **rows)
+
+    def _buffered_writer(
+        self,
+        stream: str,
+        buffer: str | Path,
+        buffer_bytes: int,
+        keep_sent: float | str,
+        schema: pa.Schema | None,
+        rows: dict[str, Any],
+    ) -> BufferedWriter:
         from aeron_spark.stream_client.buffered_writer import BufferedWriter
 
         known = self._check_stream(stream)
         writer = BufferedWriter(
-            self, self._stream_session(), stream, buffer, writer_id=writer_id, partition=partition, payload=payload,
-            schema=schema or (None if known is None else known.schema), max_bytes=buffer_bytes, timeout=timeout,
-            keep_seconds=_parse_seconds("keep_sent", keep_sent), evolve_schema=evolve_schema,
+            self,
+            self._stream_session(),
+            stream,
+            buffer,
+            schema=schema or (None if known is None else known.schema),
+            max_bytes=buffer_bytes,
+            keep_seconds=_parse_seconds("keep_sent", keep_sent),
             former_names=() if known is None else known.former_names,
-        )  # fmt: skip
+            **rows,
+        )
         self._buffered_writers.add(writer)
         return writer
 
     def reader(
-        self, stream: str, *, start: StartOrEnd = "earliest", end: StartOrEnd | None = None, follow: bool = False,
-        partitions: Sequence[int] | None = None, schema: pa.Schema | None = None, metadata: bool = False,
+        self,
+        stream: str,
+        *,
+        start: StartOrEnd = "earliest",
+        end: StartOrEnd | None = None,
+        follow: bool = False,
+        partitions: Sequence[int] | None = None,
+        schema: pa.Schema | None = None,
+        metadata: bool = False,
         timeout: float | None = None,
-    ) -> StreamReader:  # fmt: skip
+    ) -> StreamReader:
         """Return an iterator over the stream's record batches; see :class:`StreamReader`.
 
         ``start`` and ``end`` are ``earliest``, ``latest``, a time (``"-10min"``, ISO, a datetime; UTC without a zone),
@@ -369,9 +419,16 @@ class Client(Endpoint, StreamOperations):
         from aeron_spark.stream_client.reader import StreamReader
 
         return StreamReader(
-            self._stream_session(), stream, start=start, end=end, follow=follow, partitions=partitions, schema=schema,
-            metadata=metadata, timeout=timeout,
-        )  # fmt: skip
+            self._stream_session(),
+            stream,
+            start=start,
+            end=end,
+            follow=follow,
+            partitions=partitions,
+            schema=schema,
+            metadata=metadata,
+            timeout=timeout,
+        )
 
     def _stream_session(self) -> StreamSession:
         with self._streams_lock:
@@ -448,9 +505,12 @@ def connect(
 
 
 def connect_for_pool(
-    address: str, timeout: float, is_in_use: Callable[[], bool], on_unused: Callable[[Client], object],
+    address: str,
+    timeout: float,
+    is_in_use: Callable[[], bool],
+    on_unused: Callable[[Client], object],
     options: Mapping[str, object],
-) -> Client:  # fmt: skip
+) -> Client:
     """Connect as :func:`connect` does, and connect again after a loss only while ``is_in_use()``.
 
     A client that loses its link without use ends its session and stops. ``on_unused(client)`` is then called on a

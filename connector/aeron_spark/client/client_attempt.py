@@ -162,15 +162,22 @@ class Attempt:
         return self.link.work_opening(self.owner.connection.session.received, now) or is_busy
 
     def open_link(
-        self, transport: ClientTransport, options: ClientOptions, accepted: HandshakeAccepted, owner: ClientSession,
+        self,
+        transport: ClientTransport,
+        options: ClientOptions,
+        accepted: HandshakeAccepted,
+        owner: ClientSession,
         now: float,
-    ) -> Link:  # fmt: skip
+    ) -> Link:
         """Open the link with the ids that the server has assigned. Raises AeronSparkError."""
         ack, channel_settings = accepted.ack, options.channel
         ids = LinkIds(
-            ack.session_in, ack.stream_in, ack.session_out, ack.stream_out,
+            ack.session_in,
+            ack.stream_in,
+            ack.session_out,
+            ack.stream_out,
             ack.control_port if ack.reply_channel == "mdc" else None,
-        )  # fmt: skip
+        )
         try:
             pair = transport.open_link(ids, channel_settings.for_link(ack.max_message))
         except Exception as error:

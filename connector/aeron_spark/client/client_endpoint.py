@@ -88,9 +88,15 @@ class ClientEndpoint:
     """
 
     def __init__(
-        self, runtime: Runtime, dial: Callable[[], ClientTransport], server: ServerName, store: PeerStore,
-        options: ClientOptions, make: Callable[[PeerInfo, int], ConnectionCore], random: Entropy,
-    ) -> None:  # fmt: skip
+        self,
+        runtime: Runtime,
+        dial: Callable[[], ClientTransport],
+        server: ServerName,
+        store: PeerStore,
+        options: ClientOptions,
+        make: Callable[[PeerInfo, int], ConnectionCore],
+        random: Entropy,
+    ) -> None:
         """Open nothing. ``random(n)`` returns n random bytes."""
         self.runtime: Final = runtime
         self.loop: Final = runtime.loop
@@ -100,8 +106,7 @@ class ClientEndpoint:
         """The transport that is open now."""
         self.on_closed: Callable[[bool], object] = lambda is_loop_ended: None
         """Called at the client's end, with whether the event loop has ended: if not, it may use the transport."""
-        # Other threads read these.
-        self.state = S.IDLE
+        self.state = S.IDLE  # other threads read this, and the fields up to is_reconnecting
         self.session: ClientSession | None = None
         """The session that a link carries, or that the client can resume."""
         self.candidate: ClientSession | None = None
@@ -118,8 +123,7 @@ class ClientEndpoint:
         self._dial: Final = dial
         self._make: Final = make
         self._random: Final = random
-        self._psk: Final = read_shared_secret(options.shared_secret_file)
-        self._keys: Final = store.identity()
+        self._keys, self._psk = store.identity(), read_shared_secret(options.shared_secret_file)
         self._verifier: Final = ServerKeyVerifier(
             server, pinned=options.server_key, first_use=options.trust_first_use, validate=options.validate
         )
@@ -500,13 +504,21 @@ class ClientEndpoint:
         resumed = self.session if self.candidate is None else None
         try:
             done = ClientDone(
-                tag=self.options.tag or "", types=type_digests(self.runtime.types), ticket=self.ticket,
+                tag=self.options.tag or "",
+                types=type_digests(self.runtime.types),
+                ticket=self.ticket,
                 received=0 if resumed is None else resumed.connection.session.received,
-            )  # fmt: skip
+            )
             handshake = ClientHandshake(
-                identity=self._keys, entropy=self._random, verify=self._verifier.verify, done=done,
-                server=str(self.server), psk=self._psk, timing=self.options.timing, limits=self.options.key_limits,
-            )  # fmt: skip
+                identity=self._keys,
+                entropy=self._random,
+                verify=self._verifier.verify,
+                done=done,
+                server=str(self.server),
+                psk=self._psk,
+                timing=self.options.timing,
+                limits=self.options.key_limits,
+            )
             path = ClientPath(self.transport)
         except AeronSparkError as error:
             return self._fail_attempt(error, now)
@@ -958,9 +970,14 @@ def _close_opened(opened: Future[ClientTransport]) -> None:
 
 
 def make_endpoint(
-    dial: Callable[[], ClientTransport], server: ServerName, store: PeerStore, options: ClientOptions,
-    connection_class: type[Connection] = Connection, *, loop: Loop | None = None,
-) -> ClientEndpoint:  # fmt: skip
+    dial: Callable[[], ClientTransport],
+    server: ServerName,
+    store: PeerStore,
+    options: ClientOptions,
+    connection_class: type[Connection] = Connection,
+    *,
+    loop: Loop | None = None,
+) -> ClientEndpoint:
     """Make the endpoint of a client with its runtime; start and open nothing. ``loop``: by default, a new one."""
     facts = Bus()
     facts.on(CallEnded, log_failed_call)

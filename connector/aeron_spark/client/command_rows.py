@@ -31,9 +31,13 @@ class ServerTarget:
     interrupted = False
 
     def __init__(
-        self, server: tuple[str, Mapping[str, Any]], stream: str, given: Mapping[str, str], commit_rows: int | None,
+        self,
+        server: tuple[str, Mapping[str, Any]],
+        stream: str,
+        given: Mapping[str, str],
+        commit_rows: int | None,
         sbe: SbeFormatOptions | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.payload = given.get("payload", "auto") if sbe is None else "sbe"
         self.sbe = sbe
         self._server = server
@@ -152,9 +156,12 @@ class ServerSource:
         wanted = self._wanted
         with opening.connect(address, **options) as client:
             reader = self._reader = client.reader(
-                self._stream, start=self._start, follow=wanted.follow,
-                metadata=wanted.metadata or self.sbe is not None, timeout=wanted.timeout,
-            )  # fmt: skip
+                self._stream,
+                start=self._start,
+                follow=wanted.follow,
+                metadata=wanted.metadata or self.sbe is not None,
+                timeout=wanted.timeout,
+            )
             stopped.start_polling()
             with _stop_at_signal(reader, stopped):
                 yield ((reader.payload, batch) for batch in reader)

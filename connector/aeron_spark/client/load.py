@@ -86,9 +86,11 @@ class LoadReport:
 
 
 def run_load(
-    make: Callable[[int], Client], plan: LoadPlan, stopped: IsStopped = lambda: False,
+    make: Callable[[int], Client],
+    plan: LoadPlan,
+    stopped: IsStopped = lambda: False,
     advance: Advance = lambda what, done, total: None,
-) -> LoadReport:  # fmt: skip
+) -> LoadReport:
     """Run ``plan`` with clients that ``make`` makes from their numbers, and close them all.
 
     A client that fails is counted, and the others continue. When ``stopped`` returns true, the load ends early, and

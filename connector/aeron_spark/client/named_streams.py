@@ -126,9 +126,14 @@ class ServerStreams:
         schema = wanted.schema()
         with self._connected() as client:
             stream = client.create_stream(
-                name, wanted.partitions, retention=wanted.retention, segment_bytes=segment_bytes,
-                schema_policy=wanted.schema_policy, schema=schema, exist_ok=wanted.exist_ok,
-            )  # fmt: skip
+                name,
+                wanted.partitions,
+                retention=wanted.retention,
+                segment_bytes=segment_bytes,
+                schema_policy=wanted.schema_policy,
+                schema=schema,
+                exist_ok=wanted.exist_ok,
+            )
         begin = f"stream {name} exists" if wanted.exist_ok else f"created stream {name}"
         sentence = (
             f"{begin} with {count_text(len(stream.partitions), 'partition')}, retention: {retention_text(stream)}, "
@@ -256,10 +261,8 @@ def _purged(client: Client, stream: StreamInfo, wanted: Purge, wait_s: float) ->
     return [
         one
         for part in parts
-        for one in client.purge_stream(
-            stream.name, max(0, part.end - wanted.keep), partition=part.number, wait=wait_s
-        )
-    ]  # fmt: skip
+        for one in client.purge_stream(stream.name, max(0, part.end - wanted.keep), partition=part.number, wait=wait_s)
+    ]
 
 
 def _why_nothing(stream: StreamInfo, purged: Sequence[PurgedPartition], wanted: Purge) -> str:

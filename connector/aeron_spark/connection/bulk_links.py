@@ -60,9 +60,16 @@ class BulkLink:
     """
 
     def __init__(
-        self, owner: BulkLinks, connection: ConnectionCore, link: Link, number: int, label: str, *, begins: bool,
+        self,
+        owner: BulkLinks,
+        connection: ConnectionCore,
+        link: Link,
+        number: int,
+        label: str,
+        *,
+        begins: bool,
         watch: PacketWatch | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.connection = connection
         self.number = number
         self.label = label

@@ -120,9 +120,12 @@ class ConnectionCore:
     """
 
     def __init__(
-        self, owner: ConnectionOwner, peer: PeerInfo, number: int,
+        self,
+        owner: ConnectionOwner,
+        peer: PeerInfo,
+        number: int,
         connection_class: Callable[[ConnectionCore], Connection],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Raises what ``connection_class`` raises."""
         options, loop = owner.options, owner.loop
         now = loop.clock()
@@ -155,20 +158,34 @@ class ConnectionCore:
             self.sender, options, self._assembling, self._refusal_of_transfer, self._take_transfer, self._report
         )
         self.rpc = Rpc(owner, self.state_lock, self.transfers, number)
-        types, objects = owner.types, self.rpc.objects
-        service = ObjectService(types, objects, owner.error_codes, self._is_permitted)
-        self.peer_calls = PeerCalls(
-            owner, service, objects, lambda response: self.transfers.send(RecordKind.RETURN, response, None),
-            lambda size: owner.is_memory_full(self, size), self._has_room, self._resume_source, self._report,
-            self._call_ended, peer.key,
-        )  # fmt: skip
+        self.peer_calls = self._make_peer_calls()
         self.deliveries = Deliveries(
-            self.sender, self._delivering, types, objects, lambda: self._refusal(Purpose.MESSAGE),
-            self._call_listeners, self._report,
-        )  # fmt: skip
+            self.sender,
+            self._delivering,
+            owner.types,
+            self.rpc.objects,
+            lambda: self._refusal(Purpose.MESSAGE),
+            self._call_listeners,
+            self._report,
+        )
         self.for_program: Final = connection_class(self)
         """The connection as the program sees it."""
         bind_to_process(self)
+
+    def _make_peer_calls(self) -> PeerCalls:
+        owner, objects = self.owner, self.rpc.objects
+        return PeerCalls(
+            owner,
+            ObjectService(owner.types, objects, owner.error_codes, self._is_permitted),
+            objects,
+            lambda response: self.transfers.send(RecordKind.RETURN, response, None),
+            lambda size: owner.is_memory_full(self, size),
+            self._has_room,
+            self._resume_source,
+            self._report,
+            self._call_ended,
+            self.peer.key,
+        )
 
     @property
     def connected(self) -> bool:

@@ -193,10 +193,15 @@ class Deliveries:
     """
 
     def __init__(
-        self, sender: Sender, executor: SerialExecutor, types: Types, objects: ConnectionObjects,
-        refusal: Callable[[], AeronSparkError | None], call_listeners: CallListeners,
+        self,
+        sender: Sender,
+        executor: SerialExecutor,
+        types: Types,
+        objects: ConnectionObjects,
+        refusal: Callable[[], AeronSparkError | None],
+        call_listeners: CallListeners,
         report: Callable[[BaseException], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._sender = sender
         self._executor = executor
         self._types = types

@@ -37,9 +37,12 @@ class ConnectionHolds:
     """
 
     def __init__(
-        self, memory_limit: Callable[[], int], bulk_links: BulkLinks,
-        end: Callable[[ConnectionCore, RefusedError], object], facts: Bus,
-    ) -> None:  # fmt: skip
+        self,
+        memory_limit: Callable[[], int],
+        bulk_links: BulkLinks,
+        end: Callable[[ConnectionCore, RefusedError], object],
+        facts: Bus,
+    ) -> None:
         self.memory: Final[MemoryAccount[ConnectionCore]] = MemoryAccount(memory_limit)
         self.rates_of: Callable[[ConnectionCore], Rates] = lambda _: NO_RATES
         """Returns the limits of the key of a connection."""

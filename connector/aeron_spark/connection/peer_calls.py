@@ -237,8 +237,9 @@ class PeerCalls:
         if size > limit:
             return RefusedError(
                 f"the call has {size} bytes, and the limit is {limit} (callBytes)",
-                remedy="Send less in a call, or send the data as a message or a file.", reason="limit",
-            )  # fmt: skip
+                remedy="Send less in a call, or send the data as a message or a file.",
+                reason="limit",
+            )
         return busy_error(
             f"your calls that wait or run have {held} bytes, and this one {size}; the limit is {limit} (callBytes)"
         )

@@ -195,9 +195,14 @@ class Rpc:
             fail(call.response, error)
 
     def _invoke(
-        self, target: Target, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], mode: Mode,
+        self,
+        target: Target,
+        method: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        mode: Mode,
         timeout: float | None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         call = Call(target, method, args, kwargs)
         if mode is Mode.ONE_WAY:
             self._transfers.send(RecordKind.CALL, self.encode_one_way(call), self._until(None))

@@ -59,10 +59,14 @@ class Transfers:
     """
 
     def __init__(
-        self, sender: Sender, options: EndpointOptions, executor: SerialExecutor,
+        self,
+        sender: Sender,
+        options: EndpointOptions,
+        executor: SerialExecutor,
         refusal: Callable[[TransferStart], AeronSparkError | None],
-        prepare: Callable[[ReceivedTransfer], Delivery], report: Callable[[BaseException], None],
-    ) -> None:  # fmt: skip
+        prepare: Callable[[ReceivedTransfer], Delivery],
+        report: Callable[[BaseException], None],
+    ) -> None:
         self._sender = sender
         self._session = sender.session
         self._state_lock = sender.state_lock

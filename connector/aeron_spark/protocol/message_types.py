@@ -551,9 +551,11 @@ class Types:
         return self._decode_checked(body, Any, references, shape)
 
     def _encode_checked(
-        self, encode: Callable[[Callable[[object], object]], bytes], references: References | None,
+        self,
+        encode: Callable[[Callable[[object], object]], bytes],
+        references: References | None,
         shape: ShapeLimits | None = None,
-    ) -> bytes:  # fmt: skip
+    ) -> bytes:
         try:
             body = encode(lambda value: self._pack(value, references))
         except RecursionError:

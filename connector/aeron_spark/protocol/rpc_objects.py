@@ -238,9 +238,13 @@ class ConnectionObjects:
     """
 
     def __init__(
-        self, shared: GlobalObjects, invoke: Invoke, lock: AbstractContextManager[object], *,
+        self,
+        shared: GlobalObjects,
+        invoke: Invoke,
+        lock: AbstractContextManager[object],
+        *,
         max_objects: int = MAX_OBJECTS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.max_objects = max_objects
         self.shared = shared
         self.lock: Final = lock

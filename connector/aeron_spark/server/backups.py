@@ -58,9 +58,14 @@ class Backups:
     """
 
     def __init__(
-        self, open_store: Callable[[], StreamStore | None], files: Callable[[], Mapping[str, str]],
-        events: EventLog, *, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+        self,
+        open_store: Callable[[], StreamStore | None],
+        files: Callable[[], Mapping[str, str]],
+        events: EventLog,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self._open_store: Final = open_store
         self.config_file = ""
         """The configuration file, which a backup copies, too."""
@@ -170,9 +175,14 @@ class Backups:
                     f"a backup to {self._running.directory} is running", remedy="Wait for its end.", reason="busy"
                 )
             running = RunningBackup(
-                secrets.token_hex(8), directory, self._wall(), self._clock(), len(store.names),
-                store.holds.hold(HOLDER, LEASE_S), pid,
-            )  # fmt: skip
+                secrets.token_hex(8),
+                directory,
+                self._wall(),
+                self._clock(),
+                len(store.names),
+                store.holds.hold(HOLDER, LEASE_S),
+                pid,
+            )
             self._running, self._until = running, self._clock() + LEASE_S
         return running
 

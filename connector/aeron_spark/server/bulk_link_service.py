@@ -80,9 +80,11 @@ class BulkLinkService:
         timeout_s = parameters.times.setup_seconds
         opening = self._loop.call(lambda: self._begin(part, server_part, parameters))
         bulk_link, ids = self._loop.wait(
-            opening, timeout_s, "the server's event loop to open a bulk link",
+            opening,
+            timeout_s,
+            "the server's event loop to open a bulk link",
             remedy="Connect again, or look at the server's load.",
-        )  # fmt: skip
+        )
         try:
             self._await_ready(bulk_link.link.pair, timeout_s)
         except BaseException:
@@ -124,10 +126,15 @@ class BulkLinkService:
             endpoint.pools.release(ids, now)
             raise
         link = Link(
-            pair, FrameEncryptor(server_keys, keys), FrameDecryptor(client_keys, keys), parameters.times,
-            parameters.channel_settings.max_message, now, source_address=connection.peer.address,
+            pair,
+            FrameEncryptor(server_keys, keys),
+            FrameDecryptor(client_keys, keys),
+            parameters.times,
+            parameters.channel_settings.max_message,
+            now,
+            source_address=connection.peer.address,
             open_bytes=parameters.open_bytes,
-        )  # fmt: skip
+        )
         label = f"bulk link {ids.session_in:08x} of {connection.label}"
         bulk_link = BulkLink(
             self._bulk_links, connection, link, ids.session_in, label, begins=False, watch=parameters.watch

@@ -149,9 +149,12 @@ class ClientsWatcher:
     """
 
     def __init__(
-        self, table: ClientTable | None, apply: Callable[[], None],
-        report: Callable[[ConnectionCore | None, BaseException], None], events: EventLog,
-    ) -> None:  # fmt: skip
+        self,
+        table: ClientTable | None,
+        apply: Callable[[], None],
+        report: Callable[[ConnectionCore | None, BaseException], None],
+        events: EventLog,
+    ) -> None:
         self._table = table
         self._apply = apply
         self._report = report
@@ -197,9 +200,7 @@ class ClientsWatcher:
                 if change is not None:
                     self._report_change(change)
             except AeronSparkError as error:
-                self._events.report(
-                    "reload_failed", files=(CLIENTS,), error=error.what, remedy=error.remedy or None
-                )  # fmt: skip
+                self._events.report("reload_failed", files=(CLIENTS,), error=error.what, remedy=error.remedy or None)
                 reported = error.with_what(f"{error.what}; the last good version of the file stays in use")
                 reported.reason = RELOAD_FAILED
                 self._report(None, reported)
@@ -207,6 +208,11 @@ class ClientsWatcher:
 
     def _report_change(self, change: ClientsChange) -> None:
         self._events.report(
-            "clients_changed", level=None if change.keys else Level.WARNING, added=change.added,
-            removed=change.removed, changed=change.changed, narrowed=change.narrowed, keys=change.keys,
-        )  # fmt: skip
+            "clients_changed",
+            level=None if change.keys else Level.WARNING,
+            added=change.added,
+            removed=change.removed,
+            changed=change.changed,
+            narrowed=change.narrowed,
+            keys=change.keys,
+        )

@@ -21,9 +21,12 @@ class CommandServer(Server):
     """
 
     def __init__(
-        self, address: str, options: Mapping[str, Any], configuration: Path | None,
+        self,
+        address: str,
+        options: Mapping[str, Any],
+        configuration: Path | None,
         read_options: Callable[[], ServerOptions],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(address, **options)
         Relay(self._messages)
         self._read_options = read_options

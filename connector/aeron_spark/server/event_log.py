@@ -80,9 +80,13 @@ class EventLog:
     """
 
     def __init__(
-        self, facts: Bus, name_of: Callable[[bytes], str] = default_name, clients_file: Path | None = None,
-        log: logging.Logger = LOG, clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self,
+        facts: Bus,
+        name_of: Callable[[bytes], str] = default_name,
+        clients_file: Path | None = None,
+        log: logging.Logger = LOG,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """``name_of`` returns the name of a client's key for logs. ``clients_file`` has the keys' own limits."""
         self.facts: Final = facts
         """The facts that it reports."""
@@ -138,9 +142,12 @@ class EventLog:
             return
         with self._lock:
             is_admitted = self._limiter.admit(
-                event, subject, self._clock(), is_caused_by_peer=declared.is_caused_by_peer,
+                event,
+                subject,
+                self._clock(),
+                is_caused_by_peer=declared.is_caused_by_peer,
                 is_vital=level is Level.ERROR and not declared.is_caused_by_peer,
-            )  # fmt: skip
+            )
         if is_admitted:
             self._write(declared, level, present)
 
@@ -169,15 +176,17 @@ class EventLog:
             return
         limit = ended.refusal.limit
         self.report(
-            "refused", reason=ended.refusal.code,
+            "refused",
+            reason=ended.refusal.code,
             limit=None if limit is None else limit.setting,
             value=None if limit is None else limit.value,
             clients_file=self._clients_file if limit is not None and limit.is_own else None,
             retry=ended.refusal.advice.retry.name.lower().replace("_", "-"),
-            name=None if ended.key is None else self._name_of(ended.key), tag=ended.tag or None,
+            name=None if ended.key is None else self._name_of(ended.key),
+            tag=ended.tag or None,
             address=str(ended.source.address) if isinstance(ended.source, UdpSource) else None,
             error=ended.refusal.text,
-        )  # fmt: skip
+        )
 
     def _on_connection(self, fact: ConnectionChanged) -> None:
         if fact.notice == "connect":  # follows "init", at which the event was reported
@@ -200,11 +209,16 @@ class EventLog:
             return
         is_expected = isinstance(error, AeronSparkError)  # its caller gets it with its remedy
         self.report(
-            "call_failed", level=None if is_expected else Level.WARNING, call=ended.name, id=ended.connection.id,
-            name=self._name(ended.connection), method=ended.what, error_type=type(error).__name__,
+            "call_failed",
+            level=None if is_expected else Level.WARNING,
+            call=ended.name,
+            id=ended.connection.id,
+            name=self._name(ended.connection),
+            method=ended.what,
+            error_type=type(error).__name__,
             error=error.what if isinstance(error, AeronSparkError) else str(error),
             stack=None if is_expected else stack_of(error),
-        )  # fmt: skip
+        )
 
     def _report_request(self, request: Request[Any], name: str, error: AeronSparkError | None) -> None:
         if error is not None and error.reason == DIVERGED:
@@ -224,15 +238,21 @@ class EventLog:
                 self._report_schema(request.stream, name, error)
 
     def _report_failed(
-        self, request: BeginTransaction | OpenStage | CommitTransaction | CommitEmptyTransaction, name: str,
+        self,
+        request: BeginTransaction | OpenStage | CommitTransaction | CommitEmptyTransaction,
+        name: str,
         error: AeronSparkError,
-    ) -> None:  # fmt: skip
+    ) -> None:
         number = request.transaction.number
         self.report(
-            "commit_failed", stream=request.stream, writer=request.transaction.writer,
-            transaction=None if number == NEXT_NUMBER else number, name=name, reason=error.reason or code_of(error),
+            "commit_failed",
+            stream=request.stream,
+            writer=request.transaction.writer,
+            transaction=None if number == NEXT_NUMBER else number,
+            name=name,
+            reason=error.reason or code_of(error),
             error=error.what,
-        )  # fmt: skip
+        )
 
     def _report_schema(self, stream: str, name: str, error: AeronSparkError) -> None:
         self.report("schema_refused", stream=stream, name=name, error=error.what)
@@ -253,13 +273,14 @@ class EventLog:
         else:
             known = error if isinstance(error, AeronSparkError) else None
             self.report(
-                "error", error_type=type(error).__name__,
+                "error",
+                error_type=type(error).__name__,
                 id=None if connection is None else connection.id_text,
                 name=None if connection is None else self._name(connection),
                 error=str(error) if known is None else known.what,
                 remedy=None if known is None else known.remedy or None,
                 stack=stack_of(error) if known is None else None,
-            )  # fmt: skip
+            )
 
     def _name(self, connection: ConnectionCore) -> str:
         # the one under which the client has connected
@@ -288,10 +309,14 @@ class EventLog:
         if recovery.torn_bytes:
             cut.insert(0, ("the end of the journal", recovery.torn_bytes))
         self.report(
-            "recovered", level=Level.WARNING if cut else None, stream=recovery.stream,
-            partitions=recovery.partitions, seconds=recovery.seconds,
-            cut=tuple(where for where, _ in cut) or None, cut_bytes=sum(size for _, size in cut),
-        )  # fmt: skip
+            "recovered",
+            level=Level.WARNING if cut else None,
+            stream=recovery.stream,
+            partitions=recovery.partitions,
+            seconds=recovery.seconds,
+            cut=tuple(where for where, _ in cut) or None,
+            cut_bytes=sum(size for _, size in cut),
+        )
         if recovery.restored_from_ns:
             copied = datetime.fromtimestamp(recovery.restored_from_ns // SECOND_NS, timezone.utc)
             self.report("restored", stream=recovery.stream, copied_at=f"{copied:%Y-%m-%dT%H:%M:%SZ}")
@@ -302,10 +327,11 @@ class EventLog:
         error = fact.error
         if error.retriable:
             self.report(
-                "error", error_type=type(error).__name__,
+                "error",
+                error_type=type(error).__name__,
                 error=f"stream {fact.stream!r} could not be opened, and is tried again: {error.what}",
                 remedy=error.remedy,
-            )  # fmt: skip
+            )
         else:
             self._report_damage(fact.stream, error)
 
@@ -317,17 +343,26 @@ class EventLog:
 
     def _on_recording_stopped(self, fact: RecordingStopped) -> None:
         self.report(
-            "recording_stopped", stream=fact.stream, partition=fact.partition, recording=fact.recording_id,
+            "recording_stopped",
+            stream=fact.stream,
+            partition=fact.partition,
+            recording=fact.recording_id,
             error=fact.error.what,
-        )  # fmt: skip
+        )
 
     def _on_commit(self, transaction: CommittedTransaction) -> None:
         if transaction.seconds > SLOW_COMMIT_S:
             self.report(
-                "commit_slow", stream=transaction.stream, writer=transaction.writer,
-                transaction=transaction.transaction, seconds=transaction.seconds, stage_s=transaction.stage_s,
-                publish_s=transaction.publish_s, record_s=transaction.record_s, journal_s=transaction.journal_s,
-            )  # fmt: skip
+                "commit_slow",
+                stream=transaction.stream,
+                writer=transaction.writer,
+                transaction=transaction.transaction,
+                seconds=transaction.seconds,
+                stage_s=transaction.stage_s,
+                publish_s=transaction.publish_s,
+                record_s=transaction.record_s,
+                journal_s=transaction.journal_s,
+            )
 
     def _on_fenced(self, fact: WriterFenced) -> None:
         self.report("writer_fenced", stream=fact.stream, writer=fact.writer)

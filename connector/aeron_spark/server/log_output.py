@@ -202,9 +202,13 @@ class LogOutput(logging.Handler):
     """
 
     def __init__(
-        self, log_format: LogFormat, level: str, output: TextIO | None = None,
-        count_dropped: Callable[[], object] = lambda: None, max_lines: int = MAX_WAITING_LINES,
-    ) -> None:  # fmt: skip
+        self,
+        log_format: LogFormat,
+        level: str,
+        output: TextIO | None = None,
+        count_dropped: Callable[[], object] = lambda: None,
+        max_lines: int = MAX_WAITING_LINES,
+    ) -> None:
         """``level`` is ``debug``, ``info``, ``warning`` or ``error``; ``output`` is by default standard error.
 
         ``count_dropped`` is called for each line that is dropped, on any thread, but on one at a time.
@@ -269,9 +273,13 @@ class LogOutput(logging.Handler):
         with self._dropped_lock:
             count, self._dropped = self._dropped, 0
         record = logging.makeLogRecord(
-            {"levelno": DROPPED.level, "levelname": DROPPED.level.name, "event": DROPPED.name,
-             "fields": {"count": count}}
-        )  # fmt: skip
+            {
+                "levelno": DROPPED.level,
+                "levelname": DROPPED.level.name,
+                "event": DROPPED.name,
+                "fields": {"count": count},
+            }
+        )
         if not self._write(self.format(record)):
             with self._dropped_lock:
                 self._dropped += count  # for a later report

@@ -54,12 +54,14 @@ class LogSpace:
         if remaining < 0:
             return RefusedError(
                 f"the server's shared memory has no room for the logs of another link ({needed / MIB:.0f} MiB)",
-                remedy=REMEDY, reason="full",
-            )  # fmt: skip
+                remedy=REMEDY,
+                reason="full",
+            )
         if own >= FEW_LINKS and KEY_SHARE * remaining < max(own + 1, KEY_SHARE * FEW_LINKS) * needed:
             return RefusedError(
                 f"your key has {own} links, and the server keeps the rest of its shared memory for other keys",
-                remedy=REFUSALS["key-limit"].remedy, reason="key-limit",
-            )  # fmt: skip
+                remedy=REFUSALS["key-limit"].remedy,
+                reason="key-limit",
+            )
         self._room = remaining
         return None

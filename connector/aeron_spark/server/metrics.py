@@ -356,12 +356,20 @@ class MetricReader:
     """The gauges of a server, and the counters that other parts count. Thread-safe."""
 
     def __init__(
-        self, server: MessageServer, counts: MetricCounts, store: Callable[[], StreamStore | None],
-        disk_reserve: DiskReserve, aeron_dir: Callable[[], str], is_ready: Callable[[], bool],
-        grants: Callable[[], Collection[Grant]], limits: Callable[[], Mapping[str, Mapping[str, int]]],
-        dropped_events: Callable[[], int], versions: tuple[str, str], backups: Backups,
+        self,
+        server: MessageServer,
+        counts: MetricCounts,
+        store: Callable[[], StreamStore | None],
+        disk_reserve: DiskReserve,
+        aeron_dir: Callable[[], str],
+        is_ready: Callable[[], bool],
+        grants: Callable[[], Collection[Grant]],
+        limits: Callable[[], Mapping[str, Mapping[str, int]]],
+        dropped_events: Callable[[], int],
+        versions: tuple[str, str],
+        backups: Backups,
         wall: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``store`` returns the open store, or None; ``grants`` those of the keys in the clients file; ``limits`` the
         use and the limit of each resource, by option. ``versions`` are those of aeron-spark and of Aeron.
         """

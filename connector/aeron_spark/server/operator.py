@@ -48,9 +48,7 @@ class OperatorService:
     errors of this package.
     """
 
-    def __init__(
-        self, commands: Mapping[str, OperatorCommand], report: Callable[[BaseException], object]
-    ) -> None:  # fmt: skip
+    def __init__(self, commands: Mapping[str, OperatorCommand], report: Callable[[BaseException], object]) -> None:
         self._commands: Final = commands
         self._report: Final = report
 
@@ -88,9 +86,11 @@ class KeyNames:
     """
 
     def __init__(
-        self, store: PeerStore, connected: Callable[[], Iterable[tuple[str, bytes]]],
+        self,
+        store: PeerStore,
+        connected: Callable[[], Iterable[tuple[str, bytes]]],
         banned: Callable[[], Iterable[tuple[str, bytes]]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._store: Final = store
         self._connected: Final = connected
         self._banned: Final = banned
@@ -423,9 +423,14 @@ class ConnectionCommands:
         for connection in self._clients.connections(by_id):
             report = by_id[connection.id_text]
             server.events.report(
-                "kicked", id=connection.id_text, name=report.name, tag=report.tag, address=report.address or None,
-                port=report.port or None, transport="ipc" if connection.peer.is_ipc else "udp",
-            )  # fmt: skip
+                "kicked",
+                id=connection.id_text,
+                name=report.name,
+                tag=report.tag,
+                address=report.address or None,
+                port=report.port or None,
+                transport="ipc" if connection.peer.is_ipc else "udp",
+            )
             server.end_connection(connection, error)
 
 
@@ -544,9 +549,14 @@ class AdminSocket:
     """
 
     def __init__(
-        self, path: Path, respond: Callable[[bytes], Iterable[bytes]], report: Callable[[BaseException], object],
-        *, request_timeout_s: float = REQUEST_TIMEOUT_S, send_timeout_s: float = SEND_TIMEOUT_S,
-    ) -> None:  # fmt: skip
+        self,
+        path: Path,
+        respond: Callable[[bytes], Iterable[bytes]],
+        report: Callable[[BaseException], object],
+        *,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        send_timeout_s: float = SEND_TIMEOUT_S,
+    ) -> None:
         """Raises InUseError if another process listens at ``path``, SetupError if it cannot be used."""
         self.path: Final = path
         self._respond: Final = respond
@@ -634,9 +644,10 @@ class AdminSocket:
 def _refuse(connection: socket.socket) -> None:
     """Send an error without waiting, and close."""
     error = RefusedError(
-        f"{MAX_CONNECTIONS} commands run at the server's admin socket, the limit", remedy="Try again in a few seconds.",
+        f"{MAX_CONNECTIONS} commands run at the server's admin socket, the limit",
+        remedy="Try again in a few seconds.",
         reason="busy",
-    )  # fmt: skip
+    )
     with connection, suppress(OSError):
         connection.setblocking(False)
         connection.sendall(encode_response(error))

@@ -103,10 +103,11 @@ def total(terms: tuple[Term, ...]) -> int:
 def describe(terms: tuple[Term, ...]) -> str:
     """Return the sum and its terms as a text, such as ``350 MiB = base 250 MiB + connections 1000 x 0.1 MiB``."""
     parts = [
-        f"{one.name} {one.bytes_each / MIB:.4g} MiB" if one.count == 1
+        f"{one.name} {one.bytes_each / MIB:.4g} MiB"
+        if one.count == 1
         else f"{one.name} {one.count} x {one.bytes_each / MIB:.2g} MiB"
         for one in terms
-    ]  # fmt: skip
+    ]
     return f"{total(terms) / MIB:.0f} MiB = {' + '.join(parts)}"
 
 
@@ -168,9 +169,11 @@ class Preflight:
             )
         elif not self._grants:
             yield Finding(
-                "warning", "clients", f"{path} has no key, so that no client is admitted",
+                "warning",
+                "clients",
+                f"{path} has no key, so that no client is admitted",
                 "Add the public key of each client ('aeron-spark keys show' on its machine).",
-            )  # fmt: skip
+            )
         else:
             yield Finding("ok", "clients", f"{path} can be used")
 
@@ -190,10 +193,12 @@ class Preflight:
                     else ("Correct the name, or create the stream.")
                 )
                 yield Finding(
-                    "warning", "clients", f"{grant.name} has a grant for stream {name!r}, which "
+                    "warning",
+                    "clients",
+                    f"{grant.name} has a grant for stream {name!r}, which "
                     + (f"was renamed to {now!r}" if now else "does not exist"),
                     f"Write {now!r} in the clients file." if now else remedy,
-                )  # fmt: skip
+                )
 
     def _identity(self) -> Iterator[Finding]:
         if self._options.shared_secret_file is not None:
@@ -214,8 +219,12 @@ class Preflight:
             name = "ipc:" if address.media == "ipc" else f"{address.host}:{address.data_port}"
             lock = address_lock_path(self._node.aeron_dir, address)
             if is_locked(lock):
-                yield Finding("warning", "addresses", f"server process {current_owner_text(lock)} serves {name} now",
-                              "Stop that server before the start of another one.")  # fmt: skip
+                yield Finding(
+                    "warning",
+                    "addresses",
+                    f"server process {current_owner_text(lock)} serves {name} now",
+                    "Stop that server before the start of another one.",
+                )
                 continue
             ports = (address.data_port, address.control_port) if address.media == "udp" else ()
             errors = [(port, error) for port in ports if (error := bind_error(address.host, port)) is not None]
@@ -255,10 +264,11 @@ class Preflight:
         has = "an unknown one" if running.settings is None else running.settings.sync_level
         # a server that uses the store may have started the node, which then ends with it
         yield Finding(
-            "warning" if self._is_store_in_use else "error", "node",
+            "warning" if self._is_store_in_use else "error",
+            "node",
             f"option 'syncLevel' is {required}, and the node in {running.aeron_dir} runs with {has}",
             "Stop the node before the start of the server ('aeron-spark node stop'), or change the option.",
-        )  # fmt: skip
+        )
 
     def _bans(self) -> Iterator[Finding]:
         bans = StoredBans()
@@ -271,8 +281,12 @@ class Preflight:
             yield from self._writable("folders", folder)
         if self._is_store_in_use:
             owner = current_owner_text(self._store / LOCK)
-            yield Finding("warning", "folders", f"server process {owner} uses {self._store} now",
-                          "Stop that server before the start of another one.")  # fmt: skip
+            yield Finding(
+                "warning",
+                "folders",
+                f"server process {owner} uses {self._store} now",
+                "Stop that server before the start of another one.",
+            )
 
     @property
     def _is_store_in_use(self) -> bool:
@@ -307,8 +321,12 @@ class Preflight:
         required = total(server) + total(of_node)
         text = f"at most: server {describe(server)}; node {describe(of_node)}"
         if available is not None and required > available:
-            yield Finding("warning", "memory", f"{text}; available are {available / MIB:.0f} MiB",
-                          "Add memory, or lower maxConnections or memoryLimit.")  # fmt: skip
+            yield Finding(
+                "warning",
+                "memory",
+                f"{text}; available are {available / MIB:.0f} MiB",
+                "Add memory, or lower maxConnections or memoryLimit.",
+            )
         else:
             yield Finding("ok", "memory", text)
 
@@ -317,8 +335,12 @@ class Preflight:
         text = f"at most {describe(terms)} in {folder}"
         available = space_of(folder).free + file_bytes(folder)  # the files are of this node, or of a dead one
         if total(terms) > available:
-            yield Finding("warning", "shared memory", f"{text}; available are {available / MIB:.0f} MiB",
-                          "Enlarge the file system, or lower maxConnections or termLength.")  # fmt: skip
+            yield Finding(
+                "warning",
+                "shared memory",
+                f"{text}; available are {available / MIB:.0f} MiB",
+                "Enlarge the file system, or lower maxConnections or termLength.",
+            )
         else:
             yield Finding("ok", "shared memory", text)
 
@@ -327,8 +349,12 @@ class Preflight:
         required = BASE_FILES + FILES_PER_CONNECTION * load.connections + FILES_PER_PARTITION * load.partitions
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY and soft < required:
-            yield Finding("warning", "open files", f"a process may open {soft} files, and {required} may be needed",
-                          f"Set ulimit -n {required}, or LimitNOFILE={required} in the unit.")  # fmt: skip
+            yield Finding(
+                "warning",
+                "open files",
+                f"a process may open {soft} files, and {required} may be needed",
+                f"Set ulimit -n {required}, or LimitNOFILE={required} in the unit.",
+            )
         else:
             yield Finding("ok", "open files", f"a process may open enough files; {required} may be needed")
 
@@ -343,11 +369,14 @@ class Preflight:
     def _load(self) -> Load:
         partitions = sum(one.partitions for one in self._definitions)
         return Load(
-            connections=self._options.max_connections, bulk_links=partitions, partitions=partitions,
-            written_partitions=partitions, memory_limit=self._options.memory_limit,
+            connections=self._options.max_connections,
+            bulk_links=partitions,
+            partitions=partitions,
+            written_partitions=partitions,
+            memory_limit=self._options.memory_limit,
             link_term_bytes=self._options.term_length,
             stream_term_bytes=max((one.term_bytes for one in self._definitions), default=DEFAULT_SEGMENT_BYTES),
-        )  # fmt: skip
+        )
 
     @staticmethod
     def _writable(subject: str, folder: Path) -> Iterator[Finding]:

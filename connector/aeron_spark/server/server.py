@@ -109,19 +109,20 @@ class Server(Endpoint):
             made.callback(self._node.close)
             self._bans: Final = StoredBans()
             self._messages: Final = MessageServer(
-                self._node.open_transport, peers, self._live, connection_class, self._bans,
+                self._node.open_transport,
+                peers,
+                self._live,
+                connection_class,
+                self._bans,
                 LogSpace(self._driver_space),
                 EventLog(self._facts, lambda key: name_of(peers, key), None if clients is None else clients.path),
-            )  # fmt: skip
+            )
             super().__init__(self._messages.runtime)
             self._housekeeper: Final = StoreHousekeeper(self._node.open_streams, self._runtime.report)
             made.callback(self._housekeeper.close)
             self._backups: Final = Backups(lambda: self._housekeeper.opened, self._backup_files, self.events)
             self._disk_reserve: Final = DiskReserve(lambda: self._node.folders, lambda: self._live.value.disk_reserve)
-            self._stream_service: Final = StreamService(
-                lambda: self.streams, self._runtime.bulk_links, self._runtime.loop,
-                self._live, self._disk_reserve.refusal, self._facts,
-            )  # fmt: skip
+            self._stream_service: Final = self._make_stream_service()
             made.callback(self._stream_service.close)
             self._runtime.pools.append(self._stream_service.pool)
             self._messages.add_service(self._stream_service.serve)
@@ -129,33 +130,64 @@ class Server(Endpoint):
                 clients, self._messages.apply_grants, self._runtime.report, self.events
             )
             self._event_watch: Final = self._make_event_watch()
-            self._state: Final = ServerState(
-                self._messages, self._housekeeper, self._disk_reserve, self._live, lambda: self.aeron_dir, clients,
-                self._backups, self._node.storage_problem,
-            )  # fmt: skip
+            self._state: Final = self._make_state(clients)
             self._metrics: Final = None if self._http_address is None else self._make_metrics(clients)
             self._storage: Final = made.pop_all()
             """Closes the streams, then releases the node and all locks."""
         self._endpoint.callback(self._close_connections)
         self._exit_hook: Final = ExitHook(self.close)
 
+    def _make_stream_service(self) -> StreamService:
+        return StreamService(
+            lambda: self.streams,
+            self._runtime.bulk_links,
+            self._runtime.loop,
+            self._live,
+            self._disk_reserve.refusal,
+            self._facts,
+        )
+
+    def _make_state(self, clients: ClientTable | None) -> ServerState:
+        return ServerState(
+            self._messages,
+            self._housekeeper,
+            self._disk_reserve,
+            self._live,
+            lambda: self.aeron_dir,
+            clients,
+            self._backups,
+            self._node.storage_problem,
+        )
+
     def _make_event_watch(self) -> EventWatch:
         memory = self._runtime.holds.memory
         return EventWatch(
-            self.events, self._disk_reserve.volumes, lambda: self._disk_reserve.reserve_bytes, self._driver_space,
-            lambda: (memory.held, memory.limit), lambda: read_errors(self.aeron_dir), self._backups.check,
-        )  # fmt: skip
+            self.events,
+            self._disk_reserve.volumes,
+            lambda: self._disk_reserve.reserve_bytes,
+            self._driver_space,
+            lambda: (memory.held, memory.limit),
+            lambda: read_errors(self.aeron_dir),
+            self._backups.check,
+        )
 
     def _make_metrics(self, clients: ClientTable | None) -> ServerMetrics:
         counts = MetricCounts(self._facts)
 
         def read_state() -> State:
             return MetricReader(
-                self._messages, counts, lambda: self.streams if self._housekeeper.is_open else None,
-                self._disk_reserve, lambda: self.aeron_dir, lambda: self.readiness.is_ready,
-                lambda: [] if clients is None else clients.grants().values(), self._state.limits,
-                lambda: self._log.dropped_total, (package_version(), aeron_version()), self._backups,
-            ).read()  # fmt: skip
+                self._messages,
+                counts,
+                lambda: self.streams if self._housekeeper.is_open else None,
+                self._disk_reserve,
+                lambda: self.aeron_dir,
+                lambda: self.readiness.is_ready,
+                lambda: [] if clients is None else clients.grants().values(),
+                self._state.limits,
+                lambda: self._log.dropped_total,
+                (package_version(), aeron_version()),
+                self._backups,
+            ).read()
 
         metrics = ServerMetrics(counts, read_state, self._live.value.metrics_streams)
         self._runtime.loop.on_turn = counts.event_loop.add

@@ -96,10 +96,15 @@ class ServerEndpoint:
     """Implements ``EndpointRunner`` for a server; the module's docstring has the rules."""
 
     def __init__(
-        self, runtime: Runtime, open_transport: Callable[[], ServerTransport], access: ClientAccess,
-        options: LiveOptions, make: Callable[[PeerInfo, int], ConnectionCore], log_space: LogSpace | None = None,
+        self,
+        runtime: Runtime,
+        open_transport: Callable[[], ServerTransport],
+        access: ClientAccess,
+        options: LiveOptions,
+        make: Callable[[PeerInfo, int], ConnectionCore],
+        log_space: LogSpace | None = None,
         entropy: Entropy = secrets.token_bytes,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Start without clients. Below, ``now`` is in monotonic seconds.
 
         ``listen`` calls ``open_transport``; after a loss of the media driver it runs on the listener pool. ``make``
@@ -109,9 +114,14 @@ class ServerEndpoint:
         at_start = options.value
         self.access: Final = access
         self.identity: Final = ServerIdentity(
-            access.keys, ServerHello(max_message=at_start.max_message), Cookies(entropy), entropy,
-            read_shared_secret(at_start.shared_secret_file), at_start.timing, at_start.key_limits,
-        )  # fmt: skip
+            access.keys,
+            ServerHello(max_message=at_start.max_message),
+            Cookies(entropy),
+            entropy,
+            read_shared_secret(at_start.shared_secret_file),
+            at_start.timing,
+            at_start.key_limits,
+        )
         self.addresses: dict[int, ServerAddress] = {}
         """The addresses at which the server listens now, by token."""
         self.pools: Final = Pools(entropy, at_start.session_id_range, at_start.mdc_ports, at_start.id_reuse_delay)
@@ -485,9 +495,14 @@ class ServerEndpoint:
         options = self.options
         link.deadline = now + options.times.setup_seconds
         link.link = Link(
-            link.pair, accepted.encryptor, accepted.decryptor, options.times, options.channel.max_message, now,
+            link.pair,
+            accepted.encryptor,
+            accepted.decryptor,
+            options.times,
+            options.channel.max_message,
+            now,
             source_address=link.client.peer.address,
-        )  # fmt: skip
+        )
         self._unverified[link.link] = link
         self._runtime.add_link(link.session.connection, link.link)
 

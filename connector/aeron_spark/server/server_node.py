@@ -284,10 +284,12 @@ class ServerNode:
             return False
 
         wait_for(
-            is_answering, node.START_TIMEOUT, f"the media driver in {self.aeron_dir} to answer",
+            is_answering,
+            node.START_TIMEOUT,
+            f"the media driver in {self.aeron_dir} to answer",
             remedy="Continue its process if it is stopped (kill -CONT), or run 'aeron-spark node stop --force'.",
             sleep=lambda _: time.sleep(ANSWER_POLL_S),
-        )  # fmt: skip
+        )
 
     def _heartbeat(self) -> float:
         """Return a number that differs after each heartbeat of the driver. Starts the node if it does not run."""
@@ -402,9 +404,11 @@ class ServerNode:
         memory is too small, and another process may have started the node meanwhile.
         """
         handle = node.ensure(
-            self._live.value.aeron_dir, sync_level=self._live.value.sync_level,
-            at_start={"segment_length": SEGMENT_LENGTH}, wait_s=0.0 if self._is_foreign else None,
-        )  # fmt: skip
+            self._live.value.aeron_dir,
+            sync_level=self._live.value.sync_level,
+            at_start={"segment_length": SEGMENT_LENGTH},
+            wait_s=0.0 if self._is_foreign else None,
+        )
         self._is_foreign = handle.foreign
         self._is_started_here = self._is_started_here or handle.is_started_here
         if self._handle is None:

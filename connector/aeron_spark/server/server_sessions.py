@@ -123,8 +123,12 @@ class PendingHandshake:
         key, tag = (None, "") if client is None else (client.client_key, client.done.tag)
         return HandshakeEnded(
             "refused" if was_refused else "accepted" if was_accepted else unfinished,
-            self.source, refusal, key, tag, now - self.begun_at,
-        )  # fmt: skip
+            self.source,
+            refusal,
+            key,
+            tag,
+            now - self.begun_at,
+        )
 
     def done_ack(self, link: SessionLink, options: ServerOptions, types: dict[int, bytes]) -> DoneAck:
         """Return DONE_ACK's payload for a link that is open."""

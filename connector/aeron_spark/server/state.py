@@ -53,10 +53,16 @@ class ServerState:
     """
 
     def __init__(
-        self, server: MessageServer, housekeeper: StoreHousekeeper, disk_reserve: DiskReserve,
-        options: LiveOptions, aeron_dir: Callable[[], str], clients: ClientTable | None,
-        backups: Backups, storage_problem: Callable[[], str],
-    ) -> None:  # fmt: skip
+        self,
+        server: MessageServer,
+        housekeeper: StoreHousekeeper,
+        disk_reserve: DiskReserve,
+        options: LiveOptions,
+        aeron_dir: Callable[[], str],
+        clients: ClientTable | None,
+        backups: Backups,
+        storage_problem: Callable[[], str],
+    ) -> None:
         self.is_recovered = False
         self.is_draining = False
         self.readiness: Final = Readiness(
@@ -88,9 +94,11 @@ class ServerState:
         self._is_ready_reported = True
         store = self._housekeeper.store if self._housekeeper.is_open else None
         self._server.events.report(
-            "ready", seconds=time.monotonic() - self._started_at, streams=0 if store is None else len(store.names),
+            "ready",
+            seconds=time.monotonic() - self._started_at,
+            streams=0 if store is None else len(store.names),
             damaged=0 if store is None else len(store.failed),
-        )  # fmt: skip
+        )
 
     def status(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the state of the server; a command of the admin socket, without arguments."""
@@ -140,10 +148,14 @@ class ServerState:
         """Return the formulas of the memory that the present load may need, each with its sum and terms in bytes."""
         options, partitions = self._options.value, self._partitions()
         load = Load(
-            connections=len(self._server.connections), bulk_links=self._server.statistics["bulk_links"],
-            partitions=partitions, written_partitions=partitions, memory_limit=options.memory_limit,
-            link_term_bytes=options.term_length, stream_term_bytes=DEFAULT_SEGMENT_BYTES,
-        )  # fmt: skip
+            connections=len(self._server.connections),
+            bulk_links=self._server.statistics["bulk_links"],
+            partitions=partitions,
+            written_partitions=partitions,
+            memory_limit=options.memory_limit,
+            link_term_bytes=options.term_length,
+            stream_term_bytes=DEFAULT_SEGMENT_BYTES,
+        )
         formulas = {"server": server_terms(load), "node": node_terms(load), "shared_memory": shared_memory_terms(load)}
         return {
             name: {"bytes": total(terms), "terms": {one.name: one.bytes for one in terms}}
@@ -246,9 +258,8 @@ class ServiceManager:
     """
 
     def __init__(
-        self, server: ServerState, environ: Mapping[str, str] = os.environ,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self, server: ServerState, environ: Mapping[str, str] = os.environ, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._address: Final = environ.get("NOTIFY_SOCKET", "")
         self._reports: Final = ServiceReports(server, watchdog_seconds(environ, os.getpid()))
         self._clock: Final = clock

@@ -82,9 +82,7 @@ class RunningCommits:
         with self._lock:
             return len(self._running)
 
-    def run(
-        self, key: Hashable, commit: Callable[[], Committed], timeout_s: float
-    ) -> Committed | Deferred:  # fmt: skip
+    def run(self, key: Hashable, commit: Callable[[], Committed], timeout_s: float) -> Committed | Deferred:
         """Return or raise the outcome of ``commit()``; while a commit with the same key runs, wait for its outcome.
 
         The wait raises StillWorking if that commit does not end within ``timeout_s``. Raises the error of
@@ -131,10 +129,14 @@ class StreamService:
     """
 
     def __init__(
-        self, store: Callable[[], StreamStore], bulk_links: BulkLinks, loop: Loop, options: LiveOptions,
+        self,
+        store: Callable[[], StreamStore],
+        bulk_links: BulkLinks,
+        loop: Loop,
+        options: LiveOptions,
         refuse_write: Callable[[], RefusedError | None] = lambda: None,
         facts: Bus | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.facts = facts or Bus()
         self.facts.on(GrantChanged, self._on_grant_changed)
         self.store = store
@@ -487,18 +489,21 @@ def _alter(service: OperationService, request: rpc.AlterStream) -> rpc.StreamAlt
 
     def change(definition: Definition) -> Definition:
         return definition.altered(
-            retention_bytes=request.retention_bytes, retention_seconds=request.retention_seconds,
+            retention_bytes=request.retention_bytes,
+            retention_seconds=request.retention_seconds,
             schema_policy=request.schema_policy,
-        )  # fmt: skip
+        )
 
     if request.dry_run:
         before, after = stream.definition, change(stream.definition)
     else:
         before, after = service.shared.store().alter(request.stream, change, COMMIT_TIMEOUT_S)
     return rpc.StreamAlteration(
-        _properties(before), _properties(after), tuple(one.start for one in stream.states()),
+        _properties(before),
+        _properties(after),
+        tuple(one.start for one in stream.states()),
         tuple(stream.retention_starts(after)),
-    )  # fmt: skip
+    )
 
 
 @handles(rpc.RenameStream)
@@ -566,9 +571,11 @@ def _delete(service: OperationService, request: rpc.DeleteStream) -> rpc.Done:
 def _purge(service: OperationService, request: rpc.PurgeStream) -> rpc.PurgeReport:
     """Purge a stream. A repeated request reports what is freed since."""
     purged = service.stream(request).purge(
-        partition=request.partition, before_position=request.before_position,
-        before_time_ns=request.before_time_ns, seconds=COMMIT_TIMEOUT_S,
-    )  # fmt: skip
+        partition=request.partition,
+        before_position=request.before_position,
+        before_time_ns=request.before_time_ns,
+        seconds=COMMIT_TIMEOUT_S,
+    )
     return rpc.PurgeReport(tuple(purged))
 
 
@@ -587,9 +594,12 @@ def _description(service: OperationService, stream: Stream) -> rpc.StreamInfo:
 
 
 def _info(
-    name: str, condition: Condition, definition: Definition | None, content: tuple[str, bytes | None] = ("", None),
+    name: str,
+    condition: Condition,
+    definition: Definition | None,
+    content: tuple[str, bytes | None] = ("", None),
     states: Sequence[PartitionState] = (),
-) -> rpc.StreamInfo:  # fmt: skip
+) -> rpc.StreamInfo:
     """Return a stream for its client; a damaged one has no states, and no ``definition`` if that is damaged, too."""
     return rpc.StreamInfo(
         name=name,

@@ -378,9 +378,13 @@ class OutgoingRead:
     """
 
     def __init__(
-        self, stream: Stream, request: rpc.StartRead, link: BulkLink, sent: Callable[[int], object],
+        self,
+        stream: Stream,
+        request: rpc.StartRead,
+        link: BulkLink,
+        sent: Callable[[int], object],
         ended: Callable[[OutgoingRead], object],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.request = request
         self.is_stopped = False
         """Whether the client wants no more messages."""

@@ -30,9 +30,11 @@ class DiskReserve:
     """
 
     def __init__(
-        self, folders: Callable[[], Mapping[str, Path]], reserve: Callable[[], int],
+        self,
+        folders: Callable[[], Mapping[str, Path]],
+        reserve: Callable[[], int],
         measure: Callable[[Path], Space] = space_of,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._reserve: Final = reserve
         self._folders: Final = folders
         self._measure: Final = measure
@@ -74,9 +76,10 @@ class StoreHousekeeper:
     """
 
     def __init__(
-        self, open_store: Callable[[Callable[[], bool], Callable[[int, int], object]], StreamStore],
+        self,
+        open_store: Callable[[Callable[[], bool], Callable[[int, int], object]], StreamStore],
         report: Callable[[ConnectionCore | None, BaseException], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._open_store = open_store
         self._report = report
         self._lock = threading.Lock()
@@ -216,10 +219,15 @@ class EventWatch:
     """Watches the volumes, the memory of clients and the media driver on a thread; also reports suppressed lines."""
 
     def __init__(
-        self, events: EventLog, volumes: Callable[[], Mapping[str, Space]], reserve_bytes: Callable[[], int],
-        shared_memory: Callable[[], Space], memory: Callable[[], tuple[int, int]],
-        driver_errors: Callable[[], Iterable[DriverError]], check_backups: Callable[[], object],
-    ) -> None:  # fmt: skip
+        self,
+        events: EventLog,
+        volumes: Callable[[], Mapping[str, Space]],
+        reserve_bytes: Callable[[], int],
+        shared_memory: Callable[[], Space],
+        memory: Callable[[], tuple[int, int]],
+        driver_errors: Callable[[], Iterable[DriverError]],
+        check_backups: Callable[[], object],
+    ) -> None:
         """``memory`` returns the bytes that clients make the server hold, and their limit; 0: no limit.
 
         ``check_backups`` reports a backup whose command sends no requests any more.

@@ -130,9 +130,15 @@ class BufferFolder:
     """
 
     def __init__(
-        self, path: Path, stream: str, writer: str, *, keep_seconds: float = 0.0, former_names: Sequence[str] = (),
+        self,
+        path: Path,
+        stream: str,
+        writer: str,
+        *,
+        keep_seconds: float = 0.0,
+        former_names: Sequence[str] = (),
         wall: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.path = path
         self._keep_seconds = keep_seconds
         self._wall = wall

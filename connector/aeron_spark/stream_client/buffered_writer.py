@@ -104,11 +104,22 @@ class BufferedWriter(Writer):
     """
 
     def __init__(
-        self, client: BufferClient, session: StreamSession, stream: str, folder: str | Path, *,
-        writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
-        schema: pa.Schema | None = None, max_bytes: int = MAX_BYTES, timeout: float = SPACE_TIMEOUT_S,
-        keep_seconds: float = 0.0, evolve_schema: bool = False, former_names: Sequence[str] = (),
-    ) -> None:  # fmt: skip
+        self,
+        client: BufferClient,
+        session: StreamSession,
+        stream: str,
+        folder: str | Path,
+        *,
+        writer_id: str | None = None,
+        partition: int | None = None,
+        payload: str = "auto",
+        schema: pa.Schema | None = None,
+        max_bytes: int = MAX_BYTES,
+        timeout: float = SPACE_TIMEOUT_S,
+        keep_seconds: float = 0.0,
+        evolve_schema: bool = False,
+        former_names: Sequence[str] = (),
+    ) -> None:
         super().__init__()
         self.stream = stream
         self._evolve_schema = evolve_schema
@@ -335,7 +346,7 @@ class BufferedWriter(Writer):
             )
         if not self._changed.wait_for(
             lambda: self._is_closing or self._ended or folder.size_bytes + size <= self._max_bytes, self._timeout
-        ):  # fmt: skip
+        ):
             raise WaitTimeout(
                 f"waited {self._timeout:g} s for room in the buffer {folder.path}: {folder.size_bytes:,} of "
                 f"{self._max_bytes:,} bytes wait to be sent{self._trouble_text()}",
@@ -466,8 +477,11 @@ class BufferedWriter(Writer):
             again = folder.send_again_from(first, begun.last, begun.stamp)
             LOG.warning(
                 "stream %r was restored from an older copy: buffer %s sends %d transactions again and gives up %d",
-                self.stream, folder.path, again, len(lost),
-            )  # fmt: skip
+                self.stream,
+                folder.path,
+                again,
+                len(lost),
+            )
         self._end_loss()
 
     def _end_loss(self) -> None:
@@ -510,9 +524,13 @@ class BufferedWriter(Writer):
         number = base + transaction.number
         self._deadline.progress()
         staged = StagedTransaction(
-            self._session, self._known, self._transaction(number), self._deadline, has_begun=True,
+            self._session,
+            self._known,
+            self._transaction(number),
+            self._deadline,
+            has_begun=True,
             evolve_schema=self._evolve_schema,
-        )  # fmt: skip
+        )
         try:
             rows = self._folder.read(transaction)
             for batch in rows:

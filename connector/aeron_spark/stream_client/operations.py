@@ -89,10 +89,16 @@ class StreamOperations(ABC):
         return self._stream_session().call(MeasureStream(name))
 
     def create_stream(
-        self, name: str, partitions: int = 1, *, retention: str | int | timedelta | None = None,
-        segment_bytes: int = 0, schema_policy: str = "strict", schema: pa.Schema | None = None,
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        retention: str | int | timedelta | None = None,
+        segment_bytes: int = 0,
+        schema_policy: str = "strict",
+        schema: pa.Schema | None = None,
         exist_ok: bool = False,
-    ) -> StreamInfo:  # fmt: skip
+    ) -> StreamInfo:
         """Create a stream. ``retention``: bytes of a partition (``"10GiB"``), a time (``"7d"``), or both.
 
         Without ``retention`` the server deletes nothing. ``segment_bytes``, a power of two from 1 MiB to 1 GiB, is the
@@ -119,9 +125,13 @@ class StreamOperations(ABC):
             return found
 
     def alter_stream(
-        self, name: str, *, retention: str | int | timedelta | None = None,
-        schema_policy: str | None = None, dry_run: bool = False,
-    ) -> StreamAlteration:  # fmt: skip
+        self,
+        name: str,
+        *,
+        retention: str | int | timedelta | None = None,
+        schema_policy: str | None = None,
+        dry_run: bool = False,
+    ) -> StreamAlteration:
         """Change the retention or the schema policy of a stream; return both before and after the change.
 
         ``retention`` is as in :meth:`create_stream`, and ``"none"`` for no limit; None leaves it unchanged. It replaces

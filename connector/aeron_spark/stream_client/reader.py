@@ -72,9 +72,11 @@ class Positions(dict[int, int]):
     """
 
     def __init__(
-        self, positions: Mapping[int, int] | None = None, epochs: Mapping[int, Epochs] | None = None,
+        self,
+        positions: Mapping[int, int] | None = None,
+        epochs: Mapping[int, Epochs] | None = None,
         fingerprints: Mapping[int, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(positions or {})
         self.epochs: dict[int, Epochs] = dict(epochs or {})
         self.fingerprints: dict[int, str] = dict(fingerprints or {})
@@ -239,9 +241,14 @@ class ReaderLease:
     """
 
     def __init__(
-        self, session: StreamSession, stream: str, positions: Callable[[], dict[int, int]],
-        rows: Generator[object, None, None], *, interval: float = LEASE_S / 4,
-    ) -> None:  # fmt: skip
+        self,
+        session: StreamSession,
+        stream: str,
+        positions: Callable[[], dict[int, int]],
+        rows: Generator[object, None, None],
+        *,
+        interval: float = LEASE_S / 4,
+    ) -> None:
         self.error: Exception | None = None
         self._interval = interval
         self._session = session
@@ -299,9 +306,12 @@ class ReaderLease:
             LOG.warning(
                 "the lease of a reader of stream %r was not renewed; the next attempts follow every %g s. After %g s "
                 "without a renewal, retention may delete rows that the reader has not read: %s",
-                self._stream, self._interval, LEASE_S, error,
+                self._stream,
+                self._interval,
+                LEASE_S,
+                error,
                 exc_info=None if isinstance(error, AeronSparkError) else error,
-            )  # fmt: skip
+            )
 
 
 class LeasedIterator(Generic[T]):
@@ -387,11 +397,20 @@ class StreamReader:
     """
 
     def __init__(
-        self, session: StreamSession, stream: str, *, start: StartOrEnd = "earliest", end: StartOrEnd | None = None,
-        follow: bool = False, partitions: Sequence[int] | None = None, schema: pa.Schema | None = None,
-        metadata: bool = False, timeout: float | None = None, outage: float = OUTAGE_TIMEOUT_S,
+        self,
+        session: StreamSession,
+        stream: str,
+        *,
+        start: StartOrEnd = "earliest",
+        end: StartOrEnd | None = None,
+        follow: bool = False,
+        partitions: Sequence[int] | None = None,
+        schema: pa.Schema | None = None,
+        metadata: bool = False,
+        timeout: float | None = None,
+        outage: float = OUTAGE_TIMEOUT_S,
         clock: Callable[[], int] = time.time_ns,
-    ) -> None:  # fmt: skip
+    ) -> None:
         bind_to_process(self)
         self.stream = stream
         self._session = session
@@ -614,9 +633,14 @@ class StreamReader:
 
 
 def resolve(
-    log: ServerLog, states: Sequence[RecordingState], where: StartOrEnd, partitions: Sequence[int], *, now_ns: int,
+    log: ServerLog,
+    states: Sequence[RecordingState],
+    where: StartOrEnd,
+    partitions: Sequence[int],
+    *,
+    now_ns: int,
     name: str,
-) -> Positions:  # fmt: skip
+) -> Positions:
     """Return the position of each of ``partitions``, with its epoch; ``name`` is the argument's name in errors.
 
     A partition that ``where`` does not name is read from its beginning. Positions without epochs are accepted with
@@ -630,9 +654,14 @@ def resolve(
 
 
 def _positions(
-    log: ServerLog, states: Sequence[RecordingState], where: StartOrEnd, partitions: Sequence[int], *, now_ns: int,
+    log: ServerLog,
+    states: Sequence[RecordingState],
+    where: StartOrEnd,
+    partitions: Sequence[int],
+    *,
+    now_ns: int,
     name: str,
-) -> dict[int, int]:  # fmt: skip
+) -> dict[int, int]:
     if isinstance(where, str) and where.startswith("{"):
         where = Positions.from_json(where)
     if isinstance(where, Mapping):
@@ -640,7 +669,7 @@ def _positions(
         _check_history(given, states, log.name, name)
         return {
             at: _checked(log, states[at], given[at], name) if at in given else states[at].start for at in partitions
-        }  # fmt: skip
+        }
     if isinstance(where, str) and where.lower() in EDGES:
         return {at: states[at].start if where.lower() == "earliest" else states[at].end for at in partitions}
     if not isinstance(where, str | datetime):

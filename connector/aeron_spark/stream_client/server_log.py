@@ -67,9 +67,15 @@ class ServerLog:
     """
 
     def __init__(
-        self, sessions: dict[str, StreamSession], name: str, *, framed: bool = False, idle_timeout: float = 30.0,
-        keys: Mapping[str, str] | None = None, fail_on_data_loss: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        sessions: dict[str, StreamSession],
+        name: str,
+        *,
+        framed: bool = False,
+        idle_timeout: float = 30.0,
+        keys: Mapping[str, str] | None = None,
+        fail_on_data_loss: bool = True,
+    ) -> None:
         self.sessions = sessions
         self.keys = {server: (keys or {}).get(server, "") for server in sessions}
         self.name = name
@@ -97,9 +103,13 @@ class ServerLog:
         if framed == self.framed:
             return self
         return ServerLog(
-            self.sessions, self.name, framed=framed, idle_timeout=self.idle_timeout, keys=self.keys,
+            self.sessions,
+            self.name,
+            framed=framed,
+            idle_timeout=self.idle_timeout,
+            keys=self.keys,
             fail_on_data_loss=self._fail_on_data_loss,
-        )  # fmt: skip
+        )
 
     def __eq__(self, other: object) -> bool:
         own = (self.sessions, self.keys, self.name, self.framed)
@@ -177,11 +187,13 @@ class ServerLog:
     def read(self, wanted: Range) -> Iterator[Rows]:
         """Yield the messages of ``[start, end)``, of a framed log those up to ``overrun``."""
         yield from read_available(
-            wanted, wanted.overrun if self.framed else wanted.end, self._states.get(wanted.key),
+            wanted,
+            wanted.overrun if self.framed else wanted.end,
+            self._states.get(wanted.key),
             lambda: self._look(wanted.key),
             lambda state, start, end: self._read(replace(wanted, start=start), state, end),
             fail_on_data_loss=self._fail_on_data_loss,
-        )  # fmt: skip
+        )
 
     def _look(self, key: str) -> RecordingState | None:
         self.states()
@@ -297,9 +309,15 @@ class _RangeRead:
         self._borrowed = borrowed
         self._request = self._session.request_number()
         request = StartRead(
-            self._stream, self._partition, self._position, self._end, link.number, self._request, self._wanted.epoch,
+            self._stream,
+            self._partition,
+            self._position,
+            self._end,
+            link.number,
+            self._request,
+            self._wanted.epoch,
             self._wanted.overrun,
-        )  # fmt: skip
+        )
         self._session.call(request)
         return link
 
@@ -341,11 +359,21 @@ def _state(server: str, stream: str, found: CommittedPartition) -> RecordingStat
 def _recording(state: RecordingState) -> Recording:
     """Return a description of the partition's recording, from which ``drain`` knows where terms begin."""
     return Recording(
-        id=state.recording_id, start_timestamp=0, stop_timestamp=None, start_position=state.start, stop_position=None,
-        initial_term_id=state.initial_term_id, segment_length=state.term_length, term_length=state.term_length,
-        mtu=state.mtu, session_id=state.session_id, stream_id=state.stream_id, channel=state.channel,
-        original_channel=state.channel, source=state.source_identity,
-    )  # fmt: skip
+        id=state.recording_id,
+        start_timestamp=0,
+        stop_timestamp=None,
+        start_position=state.start,
+        stop_position=None,
+        initial_term_id=state.initial_term_id,
+        segment_length=state.term_length,
+        term_length=state.term_length,
+        mtu=state.mtu,
+        session_id=state.session_id,
+        stream_id=state.stream_id,
+        channel=state.channel,
+        original_channel=state.channel,
+        source=state.source_identity,
+    )
 
 
 ABORT_TIMEOUT_S: Final = 5.0  # later the server discards the stages when they expire
@@ -362,9 +390,13 @@ class ServerWriter:
     has_schema = True
 
     def __init__(
-        self, sessions: Mapping[str, StreamSession], stream: str, *, max_message_bytes: int | None = None,
+        self,
+        sessions: Mapping[str, StreamSession],
+        stream: str,
+        *,
+        max_message_bytes: int | None = None,
         evolve_schema: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._sessions = sessions
         self._stream = stream
         self._max_message_bytes = max_message_bytes
@@ -400,10 +432,16 @@ class ServerWriter:
         session = self._sessions[self.server_of(transaction)]
         limit = session.message_limits.get(self._stream, 0)
         return ServerAppender(
-            session, self._stream, transaction, task=max(0, source.partition), source=source, payload=payload,
-            max_message_bytes=self._max_message_bytes, evolve_schema=self._evolve_schema,
+            session,
+            self._stream,
+            transaction,
+            task=max(0, source.partition),
+            source=source,
+            payload=payload,
+            max_message_bytes=self._max_message_bytes,
+            evolve_schema=self._evolve_schema,
             inline=InlineRequest(InlineRoom(), limit, opens_stage=True) if limit else None,
-        )  # fmt: skip
+        )
 
     def commit(
         self, transaction: Transaction, server: str, parts: Sequence[CommitPart], rows: int, token: str = ""

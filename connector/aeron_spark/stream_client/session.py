@@ -75,10 +75,14 @@ class StreamSession:
     """
 
     def __init__(
-        self, client: SessionClient, timeout_s: float, *, clock: Callable[[], float] = time.monotonic,
+        self,
+        client: SessionClient,
+        timeout_s: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
         ensure_connected: Callable[[float | None], SessionClient] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.client = client
         self.timeout_s = timeout_s
         self.clock = clock

@@ -87,9 +87,16 @@ def begin(session: StreamSession, stream: str, transaction: Transaction, *, time
 
 
 def commit(
-    session: StreamSession, stream: str, transaction: Transaction, parts: Sequence[CommitPart], rows: int,
-    deadline: Deadline | None = None, token: str = "", *, evolve_schema: bool = False,
-) -> Committed:  # fmt: skip
+    session: StreamSession,
+    stream: str,
+    transaction: Transaction,
+    parts: Sequence[CommitPart],
+    rows: int,
+    deadline: Deadline | None = None,
+    token: str = "",
+    *,
+    evolve_schema: bool = False,
+) -> Committed:
     """Make the parts visible, all at once.
 
     If the request carries rows, the server must know the transaction's run: otherwise it has lost the state in which
@@ -316,11 +323,21 @@ class ServerAppender:
     """
 
     def __init__(
-        self, session: StreamSession, stream: str, transaction: Transaction, *, task: int, source: Source, payload: str,
-        partition: int | None = None, max_message_bytes: int | None = None, clock: Callable[[], int] = time.time_ns,
-        deadline: Deadline | None = None, evolve_schema: bool = False,
+        self,
+        session: StreamSession,
+        stream: str,
+        transaction: Transaction,
+        *,
+        task: int,
+        source: Source,
+        payload: str,
+        partition: int | None = None,
+        max_message_bytes: int | None = None,
+        clock: Callable[[], int] = time.time_ns,
+        deadline: Deadline | None = None,
+        evolve_schema: bool = False,
         inline: InlineRequest | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.committed = False  # whether the server had committed the transaction before; then rows are dropped
         self._session = session
         self._stream = stream
@@ -516,11 +533,20 @@ class ServerAppender:
 
     def _request(self, link: int = 0, number: int = 0, rows: InlinePart | None = None) -> OpenStage:
         return OpenStage(
-            self._stream, self._transaction, self._partition, self._task, self._payload, self._schema, link, number,
-            max_message_bytes=self._max_message_bytes or 0, evolve_schema=self._evolve_schema,
-            items=b"" if rows is None else rows.items, rows=0 if rows is None else rows.rows,
+            self._stream,
+            self._transaction,
+            self._partition,
+            self._task,
+            self._payload,
+            self._schema,
+            link,
+            number,
+            max_message_bytes=self._max_message_bytes or 0,
+            evolve_schema=self._evolve_schema,
+            items=b"" if rows is None else rows.items,
+            rows=0 if rows is None else rows.rows,
             crc=0 if rows is None else rows.crc,
-        )  # fmt: skip
+        )
 
     def _check_values(self, values: pa.Array[Any]) -> None:
         lengths: Any = pc.binary_length(values)  # type: ignore[call-overload]  # stubs know no Array[Any]
@@ -545,9 +571,14 @@ class _Stage:
     """A stage on the server, filled over a bulk link. Implements ``RowSink``."""
 
     def __init__(
-        self, session: StreamSession, request: OpenStage, stage_id: str, borrowed: AbstractContextManager[BulkLink],
-        link: BulkLink, deadline: Deadline,
-    ) -> None:  # fmt: skip
+        self,
+        session: StreamSession,
+        request: OpenStage,
+        stage_id: str,
+        borrowed: AbstractContextManager[BulkLink],
+        link: BulkLink,
+        deadline: Deadline,
+    ) -> None:
         self.bytes = 0  # of all items
         self.is_broken = False  # whether Aeron may have taken a message whose sending failed
         self._session = session
@@ -699,9 +730,15 @@ class StagedTransaction:
     """
 
     def __init__(
-        self, session: StreamSession, known: KnownStream, transaction: Transaction, deadline: Deadline, *,
-        has_begun: bool, evolve_schema: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        session: StreamSession,
+        known: KnownStream,
+        transaction: Transaction,
+        deadline: Deadline,
+        *,
+        has_begun: bool,
+        evolve_schema: bool = False,
+    ) -> None:
         self.transaction = transaction
         self._evolve_schema = evolve_schema
         self.rows = 0  # appended so far
@@ -772,9 +809,15 @@ class StagedTransaction:
         try:
             if self.rows:
                 result = commit(
-                    self._session, self._stream, self.transaction, parts, self.rows, self._deadline, token,
+                    self._session,
+                    self._stream,
+                    self.transaction,
+                    parts,
+                    self.rows,
+                    self._deadline,
+                    token,
                     evolve_schema=self._evolve_schema,
-                )  # fmt: skip
+                )
             else:  # no stage was opened, which begins the transaction, too, and says if the writer id is used once
                 begin(self._session, self._stream, self.transaction, timeout_s=self._deadline.remaining())
                 result = commit_empty(self._session, self._stream, self.transaction, self._deadline, token)
@@ -815,7 +858,7 @@ class StagedTransaction:
 
     def _appender(
         self, partition: int, payload: str, schema: pa.Schema | None, max_message_bytes: int
-    ) -> ServerAppender:  # fmt: skip
+    ) -> ServerAppender:
         """Return the appender of a partition. A stage has one schema: for another schema, the next stage begins."""
         found = self._open.get(partition)
         if found is not None:
@@ -833,10 +876,17 @@ class StagedTransaction:
         if self._room is not None and self._known.takes(payload, schema):
             inline = InlineRequest(self._room, max_message_bytes)
         appender = ServerAppender(
-            self._session, self._stream, transaction, task=task, partition=partition,
-            source=Source(transaction.writer, transaction.number, task), payload=payload, deadline=self._deadline,
-            evolve_schema=self._evolve_schema, inline=inline,
-        )  # fmt: skip
+            self._session,
+            self._stream,
+            transaction,
+            task=task,
+            partition=partition,
+            source=Source(transaction.writer, transaction.number, task),
+            payload=payload,
+            deadline=self._deadline,
+            evolve_schema=self._evolve_schema,
+            inline=inline,
+        )
         self._appenders.append(appender)
         self._written.append((payload, schema))
         self._open[partition] = _OpenAppender(appender, payload, schema)

@@ -203,10 +203,18 @@ class StreamWriter(Writer):
     """
 
     def __init__(
-        self, session: StreamSession, stream: str, *, writer_id: str | None = None, partition: int | None = None,
-        payload: str = "auto", schema: pa.Schema | None = None, timeout: float = OUTAGE_TIMEOUT_S,
-        memory_bytes: int = MEMORY_BYTES, evolve_schema: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        session: StreamSession,
+        stream: str,
+        *,
+        writer_id: str | None = None,
+        partition: int | None = None,
+        payload: str = "auto",
+        schema: pa.Schema | None = None,
+        timeout: float = OUTAGE_TIMEOUT_S,
+        memory_bytes: int = MEMORY_BYTES,
+        evolve_schema: bool = False,
+    ) -> None:
         super().__init__()
         self.stream = stream
         self.writer_id = writer_id or f"once-{uuid.uuid4()}"
@@ -394,9 +402,15 @@ class StreamWriter(Writer):
 
     def _transaction(self, number: int, *, run: str = "", replaced: str = "") -> Transaction:
         return Transaction(
-            self.writer_id, run or self._run, number, self._single_use, self._producer, self._last.last,
-            self._last.stamp, replaced,
-        )  # fmt: skip
+            self.writer_id,
+            run or self._run,
+            number,
+            self._single_use,
+            self._producer,
+            self._last.last,
+            self._last.stamp,
+            replaced,
+        )
 
     def _transaction_of(self, open_: _OpenTransaction) -> Transaction:
         """Return the open transaction. After a commit request, a server that lost the writer's run must refuse it."""
@@ -405,9 +419,13 @@ class StreamWriter(Writer):
     def _new_staged(self, transaction: Transaction) -> StagedTransaction:
         has_begun = not self._single_use or self._last.last >= 0
         return StagedTransaction(
-            self._session, self._known, transaction, self._deadline, has_begun=has_begun,
+            self._session,
+            self._known,
+            transaction,
+            self._deadline,
+            has_begun=has_begun,
             evolve_schema=self._evolve_schema,
-        )  # fmt: skip
+        )
 
     def _end_committed(self, open_: _OpenTransaction, stamp: str) -> int:
         self._last, self._next, self._open = Begun(open_.number, stamp, open_.token), open_.number + 1, None
@@ -468,9 +486,7 @@ class StreamWriter(Writer):
                 return found.stamp
             raise self._foreign_commit(open_)
 
-    def _await_server(
-        self, open_: _OpenTransaction, cause: AeronSparkError, end: Deadline, pause_s: float
-    ) -> Begun:  # fmt: skip
+    def _await_server(self, open_: _OpenTransaction, cause: AeronSparkError, end: Deadline, pause_s: float) -> Begun:
         """Wait for the server; return the writer's last committed transaction.
 
         Raises ``cause``, or a later error, at the deadline. Raises RefusedError if another run has taken over, and if
