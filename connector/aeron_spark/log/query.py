@@ -388,9 +388,9 @@ class QueryPlanner:
                 )
             if sessions is not None and state.session_id not in sessions:
                 continue
-            begin, end = starts[state.key], ends[state.key]
+            first, last = starts[state.key], ends[state.key]
             one: Range | None = Range(
-                state.key, state.fingerprint, begin, end, end, state.term_length, state.epoch_at(end)
+                state.key, state.fingerprint, first, last, last, state.term_length, state.epoch_at(last)
             )
             for low, high in ((bounds.start, bounds.end), (start, end)):
                 one = None if one is None else within(one, state, low, high, self.at_given)

@@ -121,7 +121,7 @@ class StreamSpace:
         if goal > start:
             with self._state:
                 holders = self.leases.holders(index, goal, self._clock())
-            last = max(holders, key=lambda one: one.seconds, default=None)
+            last = max(holders, key=lambda one: (one.seconds, -one.positions[index]), default=None)
             if last is not None:
                 until_ns = self._ages.now_ns() + int(last.seconds * SECOND_NS)
                 held.append(HeldBytes(goal - start, "lease", last.owner, last.reader, until_ns))
