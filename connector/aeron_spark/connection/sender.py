@@ -65,9 +65,8 @@ class Sender:
         self._refusal: AeronSparkError | None = None
         self._unsequenced: deque[OutgoingRecord] = deque()
         self._deferred: deque[tuple[int, bytes]] = deque()
-        self._begun: dict[
-            Future[None], tuple[int, bytes]
-        ] = {}  # records of ``begin_push`` that wait for room, in order
+        # records of ``begin_push`` that wait for room, in order
+        self._begun: dict[Future[None], tuple[int, bytes]] = {}
         self._numbers = itertools.count(1)
         self._unconfirmed: dict[int, Future[None]] = {}  # by the number of the message
 

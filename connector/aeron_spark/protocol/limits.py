@@ -267,9 +267,8 @@ class HandshakeRate:
 
     def __init__(self, limits: Callable[[], Limits]) -> None:
         self._limits = limits
-        self._buckets: dict[
-            LimitKey, tuple[float, float]
-        ] = {}  # (tokens, time of the count), in the order of these times
+        # (tokens, time of the count), in the order of these times
+        self._buckets: dict[LimitKey, tuple[float, float]] = {}
         self._latest = float("-inf")
 
     def __len__(self) -> int:

@@ -70,9 +70,8 @@ class TicketStore(Generic[S]):
         self._max_sessions = max_sessions
         self._max_connections_per_key = max_connections_per_key
         self._confirm_seconds = confirm_seconds
-        self._by_ticket: dict[
-            bytes, _Entry[S]
-        ] = {}  # by digest, so that the time of a look-up reveals nothing of a ticket
+        # by digest, so that the time of a look-up reveals nothing of a ticket
+        self._by_ticket: dict[bytes, _Entry[S]] = {}
         self._by_key: dict[bytes, list[_Entry[S]]] = {}  # oldest first
 
     def __len__(self) -> int:

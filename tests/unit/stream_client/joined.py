@@ -192,9 +192,8 @@ class ServerProcess:
         self.service = StreamService(lambda: self.store, links, self.loop, LiveOptions(ServerOptions()))
         self.service.close()
         self.service.pool = Jobs()  # type: ignore[assignment]
-        self.delayed: list[
-            tuple[int, Callable[[], object]]
-        ] = []  # the number of a request, and the job to run after it
+        # the number of a request, and the job to run after it
+        self.delayed: list[tuple[int, Callable[[], object]]] = []
 
     def end(self, archive: MemoryArchive) -> None:
         self.delayed.clear()
