@@ -80,7 +80,7 @@ E = ClientEvent
 
 
 class ClientEndpoint:
-    """One client of one server: implements ``EndpointRunner``. Methods are for the event loop, unless noted.
+    """One client of one server: implements ``RuntimeEndpoint``. Methods are for the event loop, unless noted.
 
     ``dial`` opens the transport at the first connect, unless :meth:`open` has opened it, and another one after the loss
     of the media driver. It runs on a reused thread, and the key store on one of the listener pool. ``make(peer,
@@ -264,7 +264,7 @@ class ClientEndpoint:
             opening.add_done_callback(_close_opened)
         self.transport.close()
 
-    # EndpointRunner: what the event loop reports.
+    # RuntimeEndpoint: what the event loop reports.
 
     @property
     def inbox(self) -> Inbox:

@@ -47,7 +47,7 @@ from aeron_spark.waiting import resolve
 FULL_SCAN_INTERVAL_S: Final = 0.045  # between two checks of connections without received frames: about five ticks
 
 
-class EndpointRunner(Protocol):
+class RuntimeEndpoint(Protocol):
     """The client's or the server's part of an endpoint, which a runtime calls on the event loop.
 
     Other threads call only the properties. ``end_all`` runs after the event loop.
@@ -63,7 +63,7 @@ class EndpointRunner(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether the runner waits for events only, and has no deadline within the next ticks."""
+        """Whether the endpoint waits for events only, and has no deadline within the next ticks."""
 
     def handle_event(self, event: TransportEvent, now: float) -> None:
         """Handle an event that belongs to no link."""
@@ -100,7 +100,7 @@ class EndpointRunner(Protocol):
 
 
 class Runtime:
-    """The tables of one endpoint. It calls one runner, and is the owner of the endpoint's connections.
+    """The tables of one endpoint. It calls one ``RuntimeEndpoint``, and is the owner of its connections.
 
     Call :meth:`bind` first.
     """
@@ -131,7 +131,7 @@ class Runtime:
         """Return whether no memory is left for so many bytes of a connection."""
         self.tampered = 0
         """Frames that failed their authentication, of all connections."""
-        self._runner: EndpointRunner
+        self._endpoint: RuntimeEndpoint
         self._ended: Final[Future[None]] = Future()
         self._error_executor = SerialExecutor(loop.pool, options().queue_bytes, lambda: None)
         # connections that received a frame since the last tick, or are due
@@ -139,9 +139,9 @@ class Runtime:
         self._next_full_scan = 0.0
         loop.bind(self)
 
-    def bind(self, runner: EndpointRunner) -> None:
-        """Give the runtime its runner. Call it once, before any other method."""
-        self._runner = runner
+    def bind(self, endpoint: RuntimeEndpoint) -> None:
+        """Give the runtime its endpoint. Call it once, before any other method."""
+        self._endpoint = endpoint
 
     # The program's side. Thread-safe.
 
@@ -167,18 +167,18 @@ class Runtime:
         """Stop the event loop, end every connection, then stop the other threads."""
         self.loop.stop()
         self.bulk_links.fail_all(closed_error())
-        self._runner.end_all(self.loop.clock())
+        self._endpoint.end_all(self.loop.clock())
         self.loop.end()
         self._touched.clear()
         self.worker_pool.shutdown()
         resolve(self._ended, None)
 
-    # For connections, bulk links and runners. Thread-safe.
+    # For connections, bulk links and the endpoint. Thread-safe.
 
     @property
     def inbox(self) -> Inbox:
         """The inbox of the transport that is open now."""
-        return self._runner.inbox
+        return self._endpoint.inbox
 
     @property
     def options(self) -> EndpointOptions:
@@ -215,15 +215,15 @@ class Runtime:
         self.disconnect(connection, keep_session)
 
     def disconnect(self, connection: ConnectionCore, keep_session: bool, error: AeronSparkError | None = None) -> None:
-        """Send CLOSE and have the runner close the connection. Unsent messages are not sent any more.
+        """Send CLOSE and have the endpoint close the connection. Unsent messages are not sent any more.
 
         ``error`` is the reason for the peer.
         """
         connection.close_error = connection.close_error or error
         self._send_close(connection, keep_session, error)
-        self.loop.run_soon(lambda: self._runner.close_connection(connection, keep_session, self.loop.clock()))
+        self.loop.run_soon(lambda: self._endpoint.close_connection(connection, keep_session, self.loop.clock()))
 
-    # For runners, on the event loop.
+    # For the endpoint, on the event loop.
 
     def add_link(self, connection: ConnectionCore, link: Link) -> None:
         """Give the frames of a link to a connection."""
@@ -250,7 +250,7 @@ class Runtime:
             if isinstance(event, DriverLost):
                 self.bulk_links.fail_all(event.error)
         finally:  # the inbox reports the loss once, and without it the endpoint would wait for ever
-            self._runner.handle_event(event, now)
+            self._endpoint.handle_event(event, now)
 
     def _send_close(self, connection: ConnectionCore, keep_session: bool, error: AeronSparkError | None = None) -> None:
         if connection.connected:
@@ -261,15 +261,15 @@ class Runtime:
         self.disconnect(connection, keep_session=False, error=error)
 
     def work(self, now: float) -> bool:
-        """Continue the opening of bulk links, then do the work of the runner."""
+        """Continue the opening of bulk links, then do the work of the endpoint."""
         is_opening = self.bulk_links.work(now)
-        return self._runner.work(now) or is_opening
+        return self._endpoint.work(now) or is_opening
 
     def is_idle(self, now: float) -> bool:
         """Whether no connection and no pool needs a tick within IDLE_WAIT_S."""
-        if self._touched or not self._runner.is_idle or any(pool.has_waiting for pool in self.pools):
+        if self._touched or not self._endpoint.is_idle or any(pool.has_waiting for pool in self.pools):
             return False
-        return not any(connection.ends_wait_by(now + IDLE_WAIT_S) for connection in self._runner.connections)
+        return not any(connection.ends_wait_by(now + IDLE_WAIT_S) for connection in self._endpoint.connections)
 
     def tick(self, now: float) -> None:
         """Check the connections, and do what is due."""
@@ -278,9 +278,9 @@ class Runtime:
         if is_full_scan:
             self._next_full_scan = now + FULL_SCAN_INTERVAL_S
             self.bulk_links.tick(now)
-            self.holds.review(self._runner.connections, now)
+            self.holds.review(self._endpoint.connections, now)
         touched, self._touched = self._touched, set()
-        for connection in self._runner.connections if is_full_scan else touched:
+        for connection in self._endpoint.connections if is_full_scan else touched:
             try:
                 silent_s = connection.tick(now)
                 if silent_s is not None:
@@ -288,14 +288,14 @@ class Runtime:
                         f"{connection.label} was silent for {silent_s:g} s",
                         remedy="Check the network and the peer. The client reconnects by itself.",
                     )
-                    self._runner.interrupted(connection, error, now, expired=True)
+                    self._endpoint.interrupted(connection, error, now, expired=True)
                 elif connection.is_due(self._next_full_scan):
                     self._touched.add(connection)
             except AeronSparkError as error:
-                self._runner.session_failed(connection, error, now)
+                self._endpoint.session_failed(connection, error, now)
         for pool in self.pools:
             pool.tick()
-        self._runner.run_due(now)
+        self._endpoint.run_due(now)
 
 
 class _CarriedLink:
@@ -303,12 +303,12 @@ class _CarriedLink:
 
     def __init__(self, runtime: Runtime, connection: ConnectionCore, link: Link) -> None:
         self._runtime: Final = runtime
-        self._runner: Final = runtime._runner
+        self._endpoint: Final = runtime._endpoint
         self.connection: Final = connection
         self._link: Final = link
 
     def on_event(self, event: TransportEvent, now: float) -> None:
-        """Give frames to the connection, and changes of the link to the runner."""
+        """Give frames to the connection, and changes of the link to the endpoint."""
         link = self._link
         match event:
             case MessageArrived():
@@ -323,13 +323,13 @@ class _CarriedLink:
             case ImageUnavailable():
                 if event.image == link.image:
                     link.image = None
-                    error = self._runner.lost_image_error()
+                    error = self._endpoint.lost_image_error()
                     if error is not None:
                         self._lose(error, now)
             case SubscriptionFailed() | PublicationRejected():
                 self._lose(event.error_of(f"the link of {self.connection.label}"), now)
             case _:
-                self._runner.handle_event(event, now)
+                self._endpoint.handle_event(event, now)
 
     def _receive_frame(self, payload: memoryview, now: float) -> None:
         runtime, connection, link = self._runtime, self.connection, self._link
@@ -337,18 +337,18 @@ class _CarriedLink:
         try:
             if not link.is_verified:
                 received = link.verify(payload)
-                self._runner.link_verified(link, received, now)
+                self._endpoint.link_verified(link, received, now)
                 return
             closed = connection.receive(link, payload, now)
             if closed is not None:
-                self._runner.peer_closed(connection, closed, now)
+                self._endpoint.peer_closed(connection, closed, now)
         except (TamperedError, DataFormatError) as error:
             runtime.tampered += 1
             if link.is_verified:
                 self._count_tampered(error, now)
             else:
                 runtime.report(connection, error)
-                self._runner.link_failed(link, error, now)
+                self._endpoint.link_failed(link, error, now)
 
     def _count_tampered(self, error: AeronSparkError, now: float) -> None:
         """Replace the link after an altered frame; end the connection after too many of them within some seconds."""
@@ -358,12 +358,12 @@ class _CarriedLink:
         runtime.report(connection, error)
         if len(connection.tampered) >= runtime.options.max_tampered:
             runtime._send_close(connection, keep_session=False)
-            self._runner.session_failed(connection, error, now)
+            self._endpoint.session_failed(connection, error, now)
         else:
-            self._runner.interrupted(connection, error, now, expired=False)
+            self._endpoint.interrupted(connection, error, now, expired=False)
 
     def _lose(self, error: AeronSparkError, now: float) -> None:
         if self._link.is_verified:
-            self._runner.interrupted(self.connection, error, now, expired=False)
+            self._endpoint.interrupted(self.connection, error, now, expired=False)
         else:
-            self._runner.link_failed(self._link, error, now)
+            self._endpoint.link_failed(self._link, error, now)

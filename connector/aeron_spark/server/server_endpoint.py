@@ -93,7 +93,7 @@ Listening = tuple[ServerTransport, dict[int, ServerAddress]]
 
 
 class ServerEndpoint:
-    """Implements ``EndpointRunner`` for a server; the module's docstring has the rules."""
+    """Implements ``RuntimeEndpoint`` for a server; the module's docstring has the rules."""
 
     def __init__(
         self,

@@ -192,7 +192,7 @@ def test_row_64_the_number_of_transfers_is_limited_and_a_closed_client_leaks_non
         assert receiver.server.statistics["streams"] == MAX_TRANSFERS
         assert receiver.spilled
     await_nothing_in_use(receiver.server)  # without CLOSE, after the session timeout
-    # the machine counts the session as ended before its runner has executed the effects that end the connection
+    # the server counts the session as ended before the connection has ended
     wait_for(lambda: "streams" not in receiver.server.statistics, TIMEOUT_S, "the connection to end")
     wait_for(lambda: not receiver.spilled, TIMEOUT_S, "the files to be removed")
     assert not receiver.messages

@@ -373,12 +373,12 @@ def test_a_client_that_cannot_connect_raises_and_leaves_no_thread(world: World) 
         with pytest.raises(ZeroDivisionError):
             async with aio.Client(lambda deadline: 1 / 0):  # type: ignore[return-value,arg-type]
                 pass
-        runner = world.client_endpoint()
-        prepared = aio.Client(lambda deadline: runner)
+        endpoint = world.client_endpoint()
+        prepared = aio.Client(lambda deadline: endpoint)
         prepared.register("catalog", Catalog(), ["no such method"])
         with pytest.raises(OptionError):
             await prepared
-        assert runner.runtime.closed
+        assert endpoint.runtime.closed
         wrong = aio.Client(lambda deadline: world.client_endpoint(), "5")  # type: ignore[arg-type]
         with pytest.raises(TypeError):
             await wrong

@@ -219,7 +219,7 @@ def test_a_refusal_for_a_keys_limit_names_the_option_that_sets_it(
 
 
 class Client:
-    """The runner of a connection, of which only the key counts here."""
+    """The core of a connection, of which only the key counts here."""
 
     peer = PeerInfo(b"k" * 32)
 
