@@ -199,7 +199,7 @@ class ConnectionCore:
 
     @property
     def grant(self) -> Grant:
-        """What the peer may do now: a server sets it, and a change of its clients file. Raises EndedError if closed."""
+        """The grant of the peer: a server sets it, and a change of its clients file. Raises EndedError if closed."""
         if self.closed:
             raise EndedError(f"{self.label} is closed", remedy="Connect again.")
         return self._grant

@@ -1,4 +1,4 @@
-"""What the streams of one store share: its settings, its clocks, its limits, and the holds on its files.
+"""The parts that the streams of one store share: settings, clocks, limits, and the holds on its files.
 
 A hold delays only the deletion of files. The rows become unreadable at once, and the housekeeping deletes their files
 after the last hold. A hold ends at its deadline, so that a backup that died keeps no files for long.
