@@ -47,13 +47,15 @@ VALUE_BYTES: Final = 8_000
 VALUES: Final = 32  # in each partition of a transaction: 512 KB in two partitions
 CUT_S: Final = 1.0  # for the ends of all streams, as docs/backup.md promises
 BUSY_CUT_S: Final = 10.0  # of a busy machine
+PAUSE_S: Final = 0.03  # between two commits: on a busy machine, a backup takes longer, and the load goes on beside it
 
 
 class Load:
-    """Commits transactions of numbered values in a thread, to all partitions of a stream."""
+    """Commits transactions of numbered values in a thread, to all partitions of a stream, with pauses between them."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, pause_s: float) -> None:
         self._stream = stream
+        self._pause_s = pause_s
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._commit)
         self.committed = 0
@@ -62,7 +64,7 @@ class Load:
 
     def _commit(self) -> None:
         try:
-            while not self._ending.is_set():
+            while not self._ending.wait(self._pause_s):
                 number = self.committed
                 values = [b"%d." % number + b"x" * VALUE_BYTES] * VALUES
                 write(self._stream, number, {0: values, 1: values})
@@ -113,19 +115,21 @@ def transactions_of(stream: Stream) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "cut_s"),
+    ("seconds", "pause_s", "cut_s"),
     [
-        (2.0, BUSY_CUT_S),
-        pytest.param(60.0, CUT_S, marks=pytest.mark.full("it writes for a minute; make test does so for some seconds")),
+        (2.0, PAUSE_S, BUSY_CUT_S),
+        pytest.param(
+            60.0, 0.0, CUT_S, marks=pytest.mark.full("it writes for a minute; make test does so for some seconds")
+        ),
     ],
 )
 def test_a_backup_under_load_has_whole_transactions_and_is_restored_on_another_node(
-    node: NodeHandle, tmp_path: Path, own_dir: Path, seconds: float, cut_s: float
+    node: NodeHandle, tmp_path: Path, own_dir: Path, seconds: float, pause_s: float, cut_s: float
 ) -> None:
     """The server is backed up twice while it commits, and the second backup is restored."""
     with serving(node, tmp_path) as server:
         server.streams.create(create_request("empty", 2, segment_bytes=TERM))
-        load = Load(server.streams.create(create_request("loaded", 2, segment_bytes=TERM)))
+        load = Load(server.streams.create(create_request("loaded", 2, segment_bytes=TERM)), pause_s)
         begun = time.monotonic()
         load.await_transactions(8)
         first = back_up(tmp_path, "first")
