@@ -400,7 +400,7 @@ class _Copy:
         """Return the manifest of the copied files."""
         source = self._source
         time = datetime.fromtimestamp(source.time_ns // NS, timezone.utc)
-        streams = tuple(map(_stream_entry, source.cuts, self._ledgers))
+        streams = tuple(_stream_entry(*one) for one in zip(source.cuts, self._ledgers, strict=True))
         created, files = f"{time:%Y-%m-%dT%H:%M:%SZ}", tuple(self._files)
         return Manifest(manifest.VERSION, source.release, created, source.time_ns, streams, files, dict(source.damaged))
 

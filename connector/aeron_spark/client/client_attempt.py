@@ -23,8 +23,8 @@ from aeron_spark.transport.api import (
     TransportEvent,
 )
 
-# At most; the clients of a server that restarts spread their handshakes over this time. A restart takes longer than
-# this, and an attempt waits for the server, so clients connect as soon as it is ready.
+# The longest pause: the clients of a server that restarts spread their handshakes over this time. A restart takes
+# longer, and the next attempt waits for the server: a client connects as soon as the server is ready.
 RESTART_PAUSE_S: Final = 1.0
 
 Change = tuple[ClientEvent, tuple[object, ...]]

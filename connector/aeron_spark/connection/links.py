@@ -148,7 +148,7 @@ class ServerPath(Path):
         self._look_at = now
 
     def look(self, now: float) -> bool:
-        """Whether the publication is connected or has failed, as far as it is time to look."""
+        """Look at the publication if that is due; return whether it is connected or has failed."""
         if now < self._look_at:
             return False
         self._look_at = now + (now - self._opened_at) / LOOK_SHARE

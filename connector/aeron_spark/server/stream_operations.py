@@ -389,7 +389,7 @@ class OperationService:
         with self._lock:
             return sorted(name for name, used_at in self._used_at.items() if used_at >= since)
 
-    # What runs beyond its request.
+    # Work that goes on after the response to its request.
 
     def _submit(self, work: Callable[[], object]) -> None:
         self.shared.submit(self.owner, work)

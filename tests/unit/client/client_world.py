@@ -448,7 +448,7 @@ class ClientWorld:
             raise self._found
         return self._found
 
-    # What the endpoint calls
+    # The methods that the endpoint calls
 
     def make(self, peer: PeerInfo, number: int) -> FakeConnection:
         assert peer.key == SERVER_KEYS.public

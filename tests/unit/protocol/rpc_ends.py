@@ -28,8 +28,8 @@ def permit_all(target: Target, method: str) -> bool:
 class RpcEnd:
     """One end. Only tests and their remote methods change ``now``; a method's duration is its increment of ``now``.
 
-    It sends the requests of its calls. It is the pool of its own workers, too: work runs at once, or when a test takes
-    it from ``work``.
+    It sends the requests of its calls, and runs the calls of the other end: at once, or when a test takes them from
+    ``work``.
     """
 
     def __init__(

@@ -72,7 +72,7 @@ def test_a_file_of_a_key_without_the_grant_is_refused_at_its_announcement(world:
 
 
 def test_a_key_without_grants_may_open_bulk_links(world: World) -> None:
-    """What is sent on them needs a grant."""
+    """The messages on a bulk link need grants of their own."""
     granted = Granted(world, Grant())
     granted.client.bulk_link(TIMEOUT_S).close()
 
