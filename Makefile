@@ -16,6 +16,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # Maven is done before a second compiler would pay
 MVN := MAVEN_OPTS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' mvn -q -B -ntp -Dstyle.color=never
 MAVEN := $(MVN) -f jars/pom.xml
+# the helper, and the Spark source that uses it
+MAVEN_BOTH := $(MVN) -f jars/reactor.xml
 SEED ?= $(shell date +%s)
 MATRIX_PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
 MATRIX_SPARKS ?= 4.2.0 4.3.0
@@ -28,7 +30,7 @@ DELTA_READY := jars/target/delta.verified
 # Java's class data for the tests, whose many JVMs start in half the time with it
 CLASS_DATA := jars/target/classes.jsa
 PEERS_READY := jars/target/peers.verified
-JAVA_SOURCES := $(shell find jars/src/main -name '*.java' 2>/dev/null)
+JAVA_SOURCES := $(shell find jars/src/main jars/spark/src/main -type f 2>/dev/null)
 # `make test PARALLEL=` runs one test after the other
 PARALLEL := yes
 # `make bench ONLY=reading` runs one part of the benchmarks, and QUICK=yes all with tiny sizes
@@ -70,16 +72,18 @@ $(PYTHON_READY): setup.cfg pyproject.toml constraints.txt
 	@$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $@
 
-jars: $(JARS_READY) $(DELTA_READY)  ## Aeron and the Java helper into the package, Delta for Spark
+jars: $(JARS_READY) $(DELTA_READY)  ## Aeron, the Java helper and the Spark source into the package, Delta for Spark
 
-$(JARS_READY): jars/pom.xml jars/checksums.sha256 $(JAVA_SOURCES)
+$(JARS_READY): jars/pom.xml jars/reactor.xml jars/spark/pom.xml jars/checksums.sha256 $(JAVA_SOURCES)
 	@.ci/require java maven
-	@echo "building the Java helper"
-	@rm -rf jars/target/package
-	@$(MAVEN) package -Dpackage.jars='$(CURDIR)/jars/target/package'
+	@echo "building the Java helper and the Spark source"
+	@rm -rf jars/target/package jars/target/spark
+	@$(MAVEN_BOTH) package -Dpackage.jars='$(CURDIR)/jars/target/package'
 	@.ci/verify-jars jars/target/package
-	@mkdir -p $(PACKAGE_JARS)
+	@.ci/verify-jars jars/target/spark
+	@mkdir -p $(PACKAGE_JARS)/spark
 	@# each in one step, so that nobody who starts a JVM meanwhile meets half a jar; the helper last: make looks at it
+	@mv -f jars/target/package/spark/aeron-spark-jvm.jar $(PACKAGE_JARS)/spark/
 	@for jar in jars/target/package/aeron-all-*.jar jars/target/package/aeron-spark-helper.jar; do \
 		mv -f "$$jar" $(PACKAGE_JARS)/; touch "$(PACKAGE_JARS)/$${jar##*/}"; done
 	@# another version, left by an earlier build, would be on the class path, too
@@ -122,8 +126,8 @@ check: BESIDE = --beside '$(SUBMAKE) lint'
 check: $(PYTHON_READY)  ## the fast loop: lint, and the quick tests without a JVM that the change can break; ALL=yes runs all of them
 	@$(SUITES) --any --unit $(if $(ALL),,--changed) $(BESIDE) -- $(OPTIONS) --hypothesis-profile=quick --cpu-limit=0.5
 
-java-test: $(JARS_READY)  ## the tests of the Java helper and of the guard, without a driver
-	$(MAVEN) -P tests test
+java-test: $(JARS_READY)  ## the tests of the Java helper, of the guard and of the Spark source, without a driver
+	$(MAVEN_BOTH) -P tests test
 
 test: setup  ## what CI runs: lint, the Java tests, the tests without a JVM, and those with real Aeron and Spark
 	@.ci/require namespaces
