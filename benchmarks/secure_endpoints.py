@@ -23,9 +23,9 @@ from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.aeron.publications import BatchPublication
 from aeron_spark.client import Client
-from aeron_spark.client.client_endpoint import make_endpoint
-from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.links import Link
+from aeron_spark.endpoint.client_endpoint import make_endpoint
+from aeron_spark.endpoint.connection import Connection
+from aeron_spark.endpoint.links import Link
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.options import ClientOptions, LiveOptions, ServerOptions

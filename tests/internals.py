@@ -5,7 +5,7 @@ The tests of connections import this, so it imports no module of servers and str
 
 from __future__ import annotations
 
-from aeron_spark.connection.connection import Connection, ConnectionCore
+from aeron_spark.endpoint.connection import Connection, ConnectionCore
 
 
 def core_of(connection: Connection) -> ConnectionCore:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, Final, ParamSpec, TypeVar
 
-from aeron_spark.connection.loop import Loop
+from aeron_spark.endpoint.loop import Loop
 from aeron_spark.errors import WaitTimeout
 
 P = ParamSpec("P")

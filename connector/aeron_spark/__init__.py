@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from aeron_spark import spark as spark
     from aeron_spark.client.client import Client as Client
     from aeron_spark.client.client import connect as connect
-    from aeron_spark.connection.connection import Connection as Connection
-    from aeron_spark.connection.deliveries import UnconfirmedTransfer as UnconfirmedTransfer
-    from aeron_spark.connection.spill import ReceivedFile as ReceivedFile
+    from aeron_spark.endpoint.connection import Connection as Connection
+    from aeron_spark.endpoint.deliveries import UnconfirmedTransfer as UnconfirmedTransfer
+    from aeron_spark.endpoint.spill import ReceivedFile as ReceivedFile
     from aeron_spark.options.keywords import ClientOptions as ClientOptions
     from aeron_spark.options.keywords import ServerOptions as ServerOptions
     from aeron_spark.server.server import Server as Server
@@ -57,15 +57,15 @@ _LAZY = {
     "BufferedWriter": "stream_client.buffered_writer",
     "Client": "client.client",
     "ClientOptions": "options.keywords",
-    "Connection": "connection.connection",
+    "Connection": "endpoint.connection",
     "Positions": "stream_client.reader",
-    "ReceivedFile": "connection.spill",
+    "ReceivedFile": "endpoint.spill",
     "Server": "server.server",
     "ServerOptions": "options.keywords",
     "StreamInfo": "wire.stream_requests",
     "StreamReader": "stream_client.reader",
     "StreamWriter": "stream_client.writer",
-    "UnconfirmedTransfer": "connection.deliveries",
+    "UnconfirmedTransfer": "endpoint.deliveries",
     "connect": "client.client",
     "from_sbe": "spark.sbe",
 }

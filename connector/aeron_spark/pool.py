@@ -22,8 +22,8 @@ from aeron_spark.options import DirectRoute, ServerRoute
 
 if TYPE_CHECKING:
     from aeron_spark.client.client import Client
-    from aeron_spark.connection.bulk_links import BulkLink
-    from aeron_spark.connection.connection import Connection
+    from aeron_spark.endpoint.bulk_links import BulkLink
+    from aeron_spark.endpoint.connection import Connection
     from aeron_spark.stream_client.session import StreamSession
 
 CALL_TIMEOUT_S: Final = 60.0  # longest time for a call, including an outage or a restart of the server

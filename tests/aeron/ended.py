@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from aeron_spark.connection.runtime import Runtime
+from aeron_spark.endpoint.runtime import Runtime
 from aeron_spark.waiting import wait_for
 from tests.remains import remains_in
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark.cli.main import main
-from aeron_spark.connection.peer_calls import Deferred
+from aeron_spark.endpoint.peer_calls import Deferred
 from aeron_spark.server.stream_operations import OperationService
 from aeron_spark.streams.journal import Journal, encode_entry
 from aeron_spark.streams.model import WriteRights

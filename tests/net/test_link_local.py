@@ -16,7 +16,7 @@ TENTATIVE = 0x40  # IFA_F_TENTATIVE: another host may have the address
 
 
 @pytest.mark.full(
-    "tests/unit/connection/test_source_addresses.py shows the same without a network; this one shows Aeron's spelling"
+    "tests/unit/endpoint/test_source_addresses.py shows the same without a network; this one shows Aeron's spelling"
 )
 def test_a_client_at_a_link_local_address_opens_a_bulk_link(programs: Programs) -> None:
     site = programs.site

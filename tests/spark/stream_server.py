@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from aeron_spark.connection.connection import Connection
+from aeron_spark.endpoint.connection import Connection
 from aeron_spark.errors import TransportError
 from aeron_spark.keys.stores import ensure_identity
 from aeron_spark.node import NodeHandle

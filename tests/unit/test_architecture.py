@@ -35,7 +35,7 @@ LAYERS: Final = (
     {"rows", "wire", "protocol", "transport", "sbe"},
     {"options", "keys", "aeron"},
     {"node"},
-    {"connection", "log"},
+    {"endpoint", "log"},
     {"direct", "stream_client", "streams"},
     {"backup"},
     {"client", "server", "echo"},

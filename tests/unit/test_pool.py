@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.connection.connection import Connection
+from aeron_spark.endpoint.connection import Connection
 from aeron_spark.errors import ConnectError, RefusedError, TransportError, UsageError, WaitTimeout
 from aeron_spark.options import ServerRoute
 from aeron_spark.pool import (
@@ -27,7 +27,7 @@ from aeron_spark.pool import (
     ConnectionPool,
 )
 from aeron_spark.wire.stream_requests import LastCommitted, LastTransaction, encode_response
-from tests.unit.connection.endpoints import wait_for
+from tests.unit.endpoint.endpoints import wait_for
 from tests.unit.stream_client.connections import connection_of
 from tests.unit.test_error_codes import ADVICE
 

@@ -16,7 +16,7 @@ from aeron_spark import aio
 from aeron_spark.process import bind_to_process
 from aeron_spark.stream_client.reader import StreamReader
 from aeron_spark.stream_client.writer import StreamWriter
-from tests.unit.connection.endpoints import TIMEOUT_S, World
+from tests.unit.endpoint.endpoints import TIMEOUT_S, World
 from tests.unit.stream_client.joined import world_with_stream
 from tests.unit.stream_client.test_buffered_outcomes import offline_writer
 

@@ -99,9 +99,9 @@ CASES = {
             except SetupError:
                 return None
     """,
-    "connection.endpoint": """
+    "endpoint.endpoint": """
         from types import SimpleNamespace
-        from aeron_spark.connection import endpoint
+        from aeron_spark.endpoint import endpoint
         made = []
         def prepare(make): made[:] = [make]
         def use():

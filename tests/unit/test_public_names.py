@@ -12,7 +12,7 @@ import pytest
 import aeron_spark
 from aeron_spark import aio
 from aeron_spark.keys.stores import MemoryPeerStore
-from tests.unit.connection.endpoints import TIMEOUT_S, World
+from tests.unit.endpoint.endpoints import TIMEOUT_S, World
 
 ENDPOINT: Final = {
     *("closed", "expose", "factory", "on_connect", "on_disconnect", "on_error", "on_init", "on_resume", "register"),

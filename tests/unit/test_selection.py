@@ -73,7 +73,7 @@ def test_the_tests_of_this_project_are_selected_by_their_imports() -> None:
     selected = select(["connector/aeron_spark/streams/space.py"], sources)
     assert selected >= WHOLE_PROJECT
     assert "tests/unit/test_suites.py" not in selected
-    assert not any(path.startswith("tests/unit/connection/") for path in selected)
+    assert not any(path.startswith("tests/unit/endpoint/") for path in selected)
     assert "tests/unit/streams/test_retention.py" in selected
     assert any(path.startswith("tests/unit/server/") for path in selected)
     assert not any(path.startswith("tests/unit/wire/") for path in selected)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from aeron_spark.errors import ConnectError, WaitTimeout
-from tests.unit.connection.endpoints import TIMEOUT_S, World, client_options, flood, server_options, wait_for
+from tests.unit.endpoint.endpoints import TIMEOUT_S, World, client_options, flood, server_options, wait_for
 
 
 @pytest.fixture

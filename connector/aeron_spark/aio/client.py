@@ -17,10 +17,10 @@ from aeron_spark.aio.own import OwnLoop
 from aeron_spark.aio.reader import StreamReader
 from aeron_spark.aio.writer import BufferedWriter, StreamWriter
 from aeron_spark.client.client import MIN_CONNECT_S, ClientState
-from aeron_spark.client.client_endpoint import ClientEndpoint
-from aeron_spark.connection.connection import Connection, ConnectionCore
-from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, Pending
-from aeron_spark.connection.sender import CONFIRM_REMEDY, CONFIRMS
+from aeron_spark.endpoint.client_endpoint import ClientEndpoint
+from aeron_spark.endpoint.connection import Connection, ConnectionCore
+from aeron_spark.endpoint.rpc import GRACE_S, STUCK_REMEDY, Pending
+from aeron_spark.endpoint.sender import CONFIRM_REMEDY, CONFIRMS
 from aeron_spark.errors import AeronSparkError, EndedError, UsageError, WaitTimeout
 from aeron_spark.process import ExitHook, bind_to_process
 from aeron_spark.protocol import rpc_objects

@@ -16,8 +16,8 @@ from aeron_spark import node
 from aeron_spark.aeron.client import ClientLease, lease_client
 from aeron_spark.aeron.driver import ports_of_server
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
-from aeron_spark.client.client_endpoint import ClientEndpoint, make_endpoint
-from aeron_spark.connection.connection import Connection
+from aeron_spark.endpoint.client_endpoint import ClientEndpoint, make_endpoint
+from aeron_spark.endpoint.connection import Connection
 from aeron_spark.errors import ConnectError, EndedError
 from aeron_spark.keys.key_files import ipc_server, network_server
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths, load_identity

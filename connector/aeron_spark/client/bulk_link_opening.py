@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final
 
-from aeron_spark.client.client_endpoint import ClientEndpoint
-from aeron_spark.connection.bulk_links import SERVICE, BulkLink
-from aeron_spark.connection.connection import ConnectionCore
-from aeron_spark.connection.links import Link
-from aeron_spark.connection.packet_watch import PacketWatch, alive_times
+from aeron_spark.endpoint.bulk_links import SERVICE, BulkLink
+from aeron_spark.endpoint.client_endpoint import ClientEndpoint
+from aeron_spark.endpoint.connection import ConnectionCore
+from aeron_spark.endpoint.links import Link
+from aeron_spark.endpoint.packet_watch import PacketWatch, alive_times
 from aeron_spark.errors import AeronSparkError, RemoteError, WaitTimeout
 from aeron_spark.protocol.frame_cipher import RANDOM_BYTES, FrameDecryptor, FrameEncryptor, bulk_link_keys
 from aeron_spark.protocol.rpc_dispatch import UNKNOWN_METHOD

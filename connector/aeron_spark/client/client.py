@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 from aeron_spark.aeron import jvm
 from aeron_spark.client.bulk_link_opening import open_bulk_link
-from aeron_spark.client.client_endpoint import ClientEndpoint
-from aeron_spark.connection.bulk_links import BulkLink
-from aeron_spark.connection.connection import Connection, ConnectionCore
-from aeron_spark.connection.endpoint import Endpoint
+from aeron_spark.endpoint.bulk_links import BulkLink
+from aeron_spark.endpoint.client_endpoint import ClientEndpoint
+from aeron_spark.endpoint.connection import Connection, ConnectionCore
+from aeron_spark.endpoint.endpoint import Endpoint
 from aeron_spark.errors import AeronSparkError, OptionError, RefusedError
 from aeron_spark.process import ExitHook, FreePages
 from aeron_spark.protocol.access import PeerStore

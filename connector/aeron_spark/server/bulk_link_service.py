@@ -6,10 +6,10 @@ import secrets
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aeron_spark.connection.bulk_links import METHODS, SERVICE, BulkLink, BulkLinks
-from aeron_spark.connection.connection import ConnectionCore
-from aeron_spark.connection.links import Link
-from aeron_spark.connection.packet_watch import PacketWatch, alive_times
+from aeron_spark.endpoint.bulk_links import METHODS, SERVICE, BulkLink, BulkLinks
+from aeron_spark.endpoint.connection import ConnectionCore
+from aeron_spark.endpoint.links import Link
+from aeron_spark.endpoint.packet_watch import PacketWatch, alive_times
 from aeron_spark.errors import DataFormatError, RefusedError, WaitTimeout
 from aeron_spark.protocol.frame_cipher import RANDOM_BYTES, FrameDecryptor, FrameEncryptor, bulk_link_keys
 from aeron_spark.protocol.liveness import Times

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from aeron_spark import node
-from aeron_spark.connection.connection import ConnectionCore
+from aeron_spark.endpoint.connection import ConnectionCore
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, SetupError
 from aeron_spark.keys.clients_file import ClientsChange, ClientTable
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths, load_identity

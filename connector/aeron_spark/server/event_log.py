@@ -10,9 +10,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
-from aeron_spark.connection.connection import CallEnded, ConnectionCore
-from aeron_spark.connection.endpoint_listeners import ConnectionChanged, Ending, ErrorReported, stack_of
-from aeron_spark.connection.holds import HoldChanged
+from aeron_spark.endpoint.connection import CallEnded, ConnectionCore
+from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged, Ending, ErrorReported, stack_of
+from aeron_spark.endpoint.holds import HoldChanged
 from aeron_spark.errors import (
     REFUSALS,
     AeronSparkError,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final, Literal, TextIO
 
-from aeron_spark.connection.endpoint_listeners import stack_of
+from aeron_spark.endpoint.endpoint_listeners import stack_of
 from aeron_spark.options import LiveOptions
 from aeron_spark.server.event_table import EVENTS, FIELDS, EventField
 from aeron_spark.texts import quote_text

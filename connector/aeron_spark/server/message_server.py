@@ -7,12 +7,12 @@ from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any, Final
 
-from aeron_spark.connection.connection import Connection, ConnectionCore
-from aeron_spark.connection.endpoint import Endpoint
-from aeron_spark.connection.loop import Loop
-from aeron_spark.connection.owner import PeerInfo
-from aeron_spark.connection.runtime import Runtime
-from aeron_spark.connection.usage import Rates
+from aeron_spark.endpoint.connection import Connection, ConnectionCore
+from aeron_spark.endpoint.endpoint import Endpoint
+from aeron_spark.endpoint.loop import Loop
+from aeron_spark.endpoint.owner import PeerInfo
+from aeron_spark.endpoint.runtime import Runtime
+from aeron_spark.endpoint.usage import Rates
 from aeron_spark.errors import AeronSparkError, EndedError, RefusedError, UsageError
 from aeron_spark.facts import Bus
 from aeron_spark.options import LiveOptions

@@ -15,9 +15,9 @@ from typing import Any, Final, Literal
 
 from aeron_spark.aeron.counters import read_counters
 from aeron_spark.aeron.guard import DROP_LABEL, DROP_TYPE
-from aeron_spark.connection import bulk_links
-from aeron_spark.connection.connection import CallEnded
-from aeron_spark.connection.endpoint_listeners import ConnectionChanged
+from aeron_spark.endpoint import bulk_links
+from aeron_spark.endpoint.connection import CallEnded
+from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged
 from aeron_spark.errors import REFUSALS, AeronSparkError, OptionError
 from aeron_spark.facts import Bus
 from aeron_spark.node.paths import driver_space, reserve_of

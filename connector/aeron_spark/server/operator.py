@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from aeron_spark import unix_sockets
-from aeron_spark.connection.connection import ConnectionCore
-from aeron_spark.connection.runtime import Runtime
+from aeron_spark.endpoint.connection import ConnectionCore
+from aeron_spark.endpoint.runtime import Runtime
 from aeron_spark.errors import REFUSALS, AeronSparkError, EndedError, OptionError, RefusedError
 from aeron_spark.keys.clients_file import key_name
 from aeron_spark.protocol.access import PeerStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from aeron_spark.connection.connection import Connection, ConnectionCore, grant_of
+from aeron_spark.endpoint.connection import Connection, ConnectionCore, grant_of
 from aeron_spark.errors import AeronSparkError, RefusedError, WaitTimeout
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.server.message_server import MessageServer

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aeron_spark.aeron.counters import read_errors
 from aeron_spark.aeron.driver import aeron_version
-from aeron_spark.connection.connection import Connection, grant_of
-from aeron_spark.connection.endpoint import Endpoint
+from aeron_spark.endpoint.connection import Connection, grant_of
+from aeron_spark.endpoint.endpoint import Endpoint
 from aeron_spark.errors import REFUSALS, AeronSparkError, RefusedError, SetupError
 from aeron_spark.facts import Bus
 from aeron_spark.keys.clients_file import ClientsChange, ClientTable, key_name

@@ -26,12 +26,12 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
 
-from aeron_spark.connection.connection import ConnectionCore
-from aeron_spark.connection.endpoint_listeners import ConnectionChanged, Ending
-from aeron_spark.connection.links import Link, ServerPath
-from aeron_spark.connection.loop import REOPEN_SECONDS
-from aeron_spark.connection.owner import PeerInfo
-from aeron_spark.connection.runtime import Runtime
+from aeron_spark.endpoint.connection import ConnectionCore
+from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged, Ending
+from aeron_spark.endpoint.links import Link, ServerPath
+from aeron_spark.endpoint.loop import REOPEN_SECONDS
+from aeron_spark.endpoint.owner import PeerInfo
+from aeron_spark.endpoint.runtime import Runtime
 from aeron_spark.errors import (
     AeronSparkError,
     DataFormatError,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from aeron_spark.connection.connection import ConnectionCore
+from aeron_spark.endpoint.connection import ConnectionCore
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol.sources import Refusal, Source
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from aeron_spark.connection.connection import ConnectionCore
-from aeron_spark.connection.links import Link, ServerPath
-from aeron_spark.connection.owner import PeerInfo
+from aeron_spark.endpoint.connection import ConnectionCore
+from aeron_spark.endpoint.links import Link, ServerPath
+from aeron_spark.endpoint.owner import PeerInfo
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol import server_handshake as actions
 from aeron_spark.protocol.grants import Grant

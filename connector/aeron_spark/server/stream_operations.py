@@ -19,11 +19,11 @@ from functools import cached_property
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from aeron_spark.connection.bulk_links import BulkLinks
-from aeron_spark.connection.connection import ConnectionCore
-from aeron_spark.connection.fair_pool import FairPool
-from aeron_spark.connection.loop import Loop
-from aeron_spark.connection.peer_calls import Deferred
+from aeron_spark.endpoint.bulk_links import BulkLinks
+from aeron_spark.endpoint.connection import ConnectionCore
+from aeron_spark.endpoint.fair_pool import FairPool
+from aeron_spark.endpoint.loop import Loop
+from aeron_spark.endpoint.peer_calls import Deferred
 from aeron_spark.errors import (
     REFUSALS,
     AeronSparkError,

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from aeron_spark.connection.bulk_links import BulkLink
-from aeron_spark.connection.loop import Loop
+from aeron_spark.endpoint.bulk_links import BulkLink
+from aeron_spark.endpoint.loop import Loop
 from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, TransportError, WaitTimeout, encode_error
 from aeron_spark.streams.stages import Stage
 from aeron_spark.streams.stream import Stream

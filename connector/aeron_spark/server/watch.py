@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from aeron_spark.connection.connection import ConnectionCore
-from aeron_spark.connection.endpoint_listeners import stack_of
+from aeron_spark.endpoint.connection import ConnectionCore
+from aeron_spark.endpoint.endpoint_listeners import stack_of
 from aeron_spark.errors import REFUSALS, AeronSparkError, EndedError, RefusedError
 from aeron_spark.node.paths import Space, reserve_of, space_of
 from aeron_spark.node.settings import MIB

@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
-from aeron_spark.connection.connection import Connection
+from aeron_spark.endpoint.connection import Connection
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,

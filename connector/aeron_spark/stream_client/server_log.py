@@ -10,7 +10,7 @@ from typing import Final
 
 from aeron_spark.aeron.recording import Recording, UnreadableBytesError
 from aeron_spark.aeron.row_sources import ReceivedRange, drain
-from aeron_spark.connection.bulk_links import BulkLink
+from aeron_spark.endpoint.bulk_links import BulkLink
 from aeron_spark.errors import (
     AeronSparkError,
     DataFormatError,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Protocol, TypeVar
 
-from aeron_spark.connection.bulk_links import BulkLink
-from aeron_spark.connection.connection import Connection, rpc_of
+from aeron_spark.endpoint.bulk_links import BulkLink
+from aeron_spark.endpoint.connection import Connection, rpc_of
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aeron_spark.aeron.checksum import crc32
-from aeron_spark.connection.bulk_links import BulkLink
+from aeron_spark.endpoint.bulk_links import BulkLink
 from aeron_spark.errors import (
     TOO_LONG,
     AeronSparkError,

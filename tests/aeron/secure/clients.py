@@ -15,7 +15,7 @@ from aeron_spark import node
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
 from aeron_spark.client.client import Client
-from aeron_spark.client.client_endpoint import make_endpoint
+from aeron_spark.endpoint.client_endpoint import make_endpoint
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.options import ClientOptions
 from aeron_spark.protocol.access import ServerName

@@ -13,9 +13,9 @@ from aeron_spark import node
 from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.client.client import Client
-from aeron_spark.client.client_endpoint import make_endpoint
-from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.endpoint import Endpoint
+from aeron_spark.endpoint.client_endpoint import make_endpoint
+from aeron_spark.endpoint.connection import Connection
+from aeron_spark.endpoint.endpoint import Endpoint
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.paths import driver_space
 from aeron_spark.options import ClientOptions, LiveOptions, ServerOptions

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from aeron_spark.aeron.client import AeronClient
-from aeron_spark.connection.links import OPEN
+from aeron_spark.endpoint.links import OPEN
 from aeron_spark.protocol.client_handshake import HandshakeAccepted
 from aeron_spark.protocol.frames import OutgoingRecord, Record, RecordKind, decode, encode, encode_close, is_sequenced
 from aeron_spark.protocol.transfers import (

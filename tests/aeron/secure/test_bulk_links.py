@@ -11,7 +11,7 @@ import pytest
 from aeron_spark.aeron.counters import read_counters
 from aeron_spark.aeron.driver import RECEIVE_CHANNEL_TYPE
 from aeron_spark.client.client import Client
-from aeron_spark.connection.bulk_links import DATA, BulkLink
+from aeron_spark.endpoint.bulk_links import DATA, BulkLink
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol.frame_cipher import OVERHEAD_BYTES
 from aeron_spark.server.message_server import MessageServer

@@ -15,7 +15,7 @@ from aeron_spark import node
 from aeron_spark.aeron.guard import PACKAGE
 from aeron_spark.aeron.jvm import classpath
 from aeron_spark.cli import doctor
-from aeron_spark.connection.connection import Connection
+from aeron_spark.endpoint.connection import Connection
 from aeron_spark.errors import RefusedError, SetupError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.state_files import driver_liveness

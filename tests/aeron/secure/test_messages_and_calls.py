@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.connection.connection import Connection
+from aeron_spark.endpoint.connection import Connection
 from aeron_spark.errors import AeronSparkError, RefusedError, RemoteError, WaitTimeout
 from aeron_spark.protocol.frame_cipher import OVERHEAD_BYTES
 from aeron_spark.protocol.frames import FRAME_HEAD, RECORD_HEAD, RecordKind

@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.spill import ReceivedFile
+from aeron_spark.endpoint.connection import Connection
+from aeron_spark.endpoint.spill import ReceivedFile
 from aeron_spark.errors import DataFormatError, RefusedError
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.liveness import Times

@@ -12,8 +12,8 @@ import pytest
 from aeron_spark.aeron.counters import PUBLISHER_LIMIT, SUBSCRIBER_POSITION, read_counters
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
 from aeron_spark.client.client import Client
-from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.endpoint import Endpoint
+from aeron_spark.endpoint.connection import Connection
+from aeron_spark.endpoint.endpoint import Endpoint
 from aeron_spark.errors import TamperedError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol import handshake_packets

@@ -15,8 +15,8 @@ import pytest
 from aeron_spark import aio
 from aeron_spark.aio import client as sending
 from aeron_spark.aio.own import OwnLoop
-from aeron_spark.connection.connection import ConnectionCore
-from aeron_spark.connection.spill import ReceivedFile
+from aeron_spark.endpoint.connection import ConnectionCore
+from aeron_spark.endpoint.spill import ReceivedFile
 from aeron_spark.errors import (
     ConnectError,
     EndedError,
@@ -30,7 +30,7 @@ from aeron_spark.errors import (
 from aeron_spark.protocol.rpc_objects import Proxy
 from aeron_spark.server.message_server import MessageServer
 from tests.internals import core_of
-from tests.unit.connection.endpoints import (
+from tests.unit.endpoint.endpoints import (
     ADDRESS,
     TIMEOUT_S,
     World,

@@ -23,7 +23,7 @@ from aeron_spark.errors import AeronSparkError, RefusedError
 from aeron_spark.stream_client import writer as plain
 from aeron_spark.stream_client.session import StreamSession
 from tests.stream_requests import create_request
-from tests.unit.connection.endpoints import TIMEOUT_S
+from tests.unit.endpoint.endpoints import TIMEOUT_S
 from tests.unit.stream_client.faults import Fault
 from tests.unit.stream_client.joined import World
 

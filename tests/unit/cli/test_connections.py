@@ -15,7 +15,7 @@ from aeron_spark.cli.connections import row, streams_text
 from aeron_spark.cli.main import main
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.server.operator import AdminSocket, OperatorService
-from tests.unit.connection.endpoints import World, wait_for
+from tests.unit.endpoint.endpoints import World, wait_for
 from tests.unit.server.operated import KEYS, Operated
 
 CONNECTOR = Path(__file__).resolve().parents[3] / "connector"

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar, cast
 
-from aeron_spark.client.client_endpoint import ClientEndpoint
-from aeron_spark.client.client_states import ClientState
-from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.endpoint_listeners import ConnectionChanged, EndpointListeners
-from aeron_spark.connection.links import Link
-from aeron_spark.connection.loop import Loop
-from aeron_spark.connection.owner import PeerInfo
+from aeron_spark.endpoint.client_endpoint import ClientEndpoint
+from aeron_spark.endpoint.client_states import ClientState
+from aeron_spark.endpoint.connection import Connection
+from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged, EndpointListeners
+from aeron_spark.endpoint.links import Link
+from aeron_spark.endpoint.loop import Loop
+from aeron_spark.endpoint.owner import PeerInfo
 from aeron_spark.errors import AeronSparkError, ConnectError, SessionLost, TransportError
 from aeron_spark.facts import Bus
 from aeron_spark.options import ClientOptions

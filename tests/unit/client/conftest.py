@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.connection.endpoints import World
+from tests.unit.endpoint.endpoints import World
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def at_once(work: list[Callable[[], object]], *, pauses: int, seconds: float) ->
 def connections(count: int) -> int:
     """Connect ``count`` clients with one server over the in-memory network."""
     from aeron_spark.protocol.server_handshake import ServerTiming
-    from tests.unit.connection.endpoints import World, client_options, server_options
+    from tests.unit.endpoint.endpoints import World, client_options, server_options
 
     slow = {"setup_timeout": STEP, "expiry": 50.0, "session_timeout": 60.0, "linger": 0.0}
     timing = ServerTiming(hello_s=STEP, admitting_s=STEP, path_s=STEP, done_s=STEP, authenticating_s=STEP)
@@ -90,7 +90,7 @@ class Message(msgspec.Struct):
 
 def messages(count: int) -> int:
     """Register a class with ``count`` clients, and decode a message of it, on one thread for each."""
-    from tests.unit.connection.endpoints import World
+    from tests.unit.endpoint.endpoints import World
 
     world = World()
     data = bytes.fromhex("0040") + msgspec.msgpack.encode(Message(Inner()))

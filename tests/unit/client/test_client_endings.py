@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aeron_spark.client.client_states import ClientState
+from aeron_spark.endpoint.client_states import ClientState
 from aeron_spark.errors import EndedError, SetupError
 from tests.unit.client.client_world import OPTIONS, REOPEN_SECONDS, ClientWorld, end_link, in_state, lost_session
 

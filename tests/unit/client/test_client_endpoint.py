@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from aeron_spark.client.client_endpoint import ClientEndpoint
-from aeron_spark.client.client_states import TRANSITIONS, ClientEvent, ClientState
+from aeron_spark.endpoint.client_endpoint import ClientEndpoint
+from aeron_spark.endpoint.client_states import TRANSITIONS, ClientEvent, ClientState
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -207,7 +207,7 @@ def test_a_path_or_link_that_does_not_open_in_time_is_closed() -> None:
 
 def test_data_that_does_not_fit_into_done_fails_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     digests = dict.fromkeys(range(99), b"too short")
-    monkeypatch.setattr("aeron_spark.client.client_endpoint.type_digests", lambda types: digests)
+    monkeypatch.setattr("aeron_spark.endpoint.client_endpoint.type_digests", lambda types: digests)
     world = ClientWorld()
     world.connect()
     world.key_known()

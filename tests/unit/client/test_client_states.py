@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from aeron_spark.client.client_states import ClientState
+from aeron_spark.endpoint.client_states import ClientState
 from aeron_spark.errors import AeronSparkError, SetupError, TamperedError, TransportError
 from aeron_spark.protocol.handshake_packets import RefusalHint, encode_hint
 from aeron_spark.protocol.sources import Refusal

@@ -12,8 +12,8 @@ import pytest
 
 from aeron_spark import process
 from aeron_spark.client.client import Client
-from aeron_spark.client.client_states import ClientState
-from aeron_spark.connection.connection import Connection
+from aeron_spark.endpoint.client_states import ClientState
+from aeron_spark.endpoint.connection import Connection
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -33,7 +33,7 @@ from aeron_spark.protocol.sources import Refusal
 from aeron_spark.transport.api import ChannelPair, PublicationRejected, ServerAddress
 from tests.ending import LONG_TIMEOUT_S, call_in_time
 from tests.memory_transport import MemoryClientTransport, MemoryNetwork, MemoryPublication
-from tests.unit.connection.endpoints import ADDRESS, TIMEOUT_S, World, client_options, result_of, wait_for
+from tests.unit.endpoint.endpoints import ADDRESS, TIMEOUT_S, World, client_options, result_of, wait_for
 
 
 def test_row_01_connect_returns_after_the_first_frames_were_exchanged(world: World) -> None:

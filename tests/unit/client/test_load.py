@@ -8,9 +8,9 @@ import pytest
 
 from aeron_spark.client.client import Client
 from aeron_spark.client.load import LoadPlan, Spread, run_load
-from aeron_spark.connection.connection import Connection
+from aeron_spark.endpoint.connection import Connection
 from aeron_spark.errors import OptionError
-from tests.unit.connection.endpoints import TIMEOUT_S, World, client_options, server_options, wait_for
+from tests.unit.endpoint.endpoints import TIMEOUT_S, World, client_options, server_options, wait_for
 
 
 def connected_client(world: World, number: int) -> Client:

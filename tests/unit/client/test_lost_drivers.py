@@ -11,7 +11,7 @@ from aeron_spark.client.client import Client
 from aeron_spark.errors import TransportError
 from aeron_spark.transport.api import ChannelPair, ChannelSettings, LinkIds
 from tests.memory_transport import MemoryClientTransport
-from tests.unit.connection.endpoints import ADDRESS, TIMEOUT_S, World, wait_for
+from tests.unit.endpoint.endpoints import ADDRESS, TIMEOUT_S, World, wait_for
 
 POINTS: Final = ("dial", "dialled", "path", "path opened", "reopened", "link", "link opened", "connected")
 
@@ -68,7 +68,7 @@ class LosingTransport(MemoryClientTransport):
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aeron_spark.client.client_endpoint.REOPEN_SECONDS", 0.005)
+    monkeypatch.setattr("aeron_spark.endpoint.client_endpoint.REOPEN_SECONDS", 0.005)
 
 
 @pytest.mark.parametrize("first", POINTS)

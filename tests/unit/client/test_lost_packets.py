@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.connection.connection import Connection
+from aeron_spark.endpoint.connection import Connection
 from aeron_spark.errors import AeronSparkError, WaitTimeout
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.options import ClientOptions
@@ -18,7 +18,7 @@ from aeron_spark.protocol.client_handshake import ClientTiming
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, ChannelPair, ChannelSettings, LinkIds, SenderUnavailable
 from tests.memory_transport import MemoryClientTransport, MemoryPublication
-from tests.unit.connection.endpoints import (
+from tests.unit.endpoint.endpoints import (
     ADDRESS,
     TIMEOUT_S,
     World,

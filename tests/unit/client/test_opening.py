@@ -16,7 +16,7 @@ from aeron_spark.client import client as opening
 from aeron_spark.errors import AeronSparkError, ConnectError, OptionError, SetupError, WaitTimeout
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.locks import FileLock
-from tests.unit.connection.endpoints import TIMEOUT_S, wait_for
+from tests.unit.endpoint.endpoints import TIMEOUT_S, wait_for
 
 ADDRESS = "127.0.0.1:20121"
 
@@ -115,7 +115,7 @@ def test_an_error_of_this_machine_stops_a_client_that_did_not_wait(monkeypatch: 
 
 
 def test_a_client_that_did_not_wait_tries_again_while_no_driver_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aeron_spark.client.client_endpoint.REOPEN_SECONDS", 0.001)
+    monkeypatch.setattr("aeron_spark.endpoint.client_endpoint.REOPEN_SECONDS", 0.001)
     starts = Starts(ConnectError("no media driver runs in /nowhere"))
     starts.may_end.set()
     monkeypatch.setattr(node, "ensure", starts.ensure)

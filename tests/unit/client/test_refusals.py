@@ -17,7 +17,7 @@ from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import PublicationRejected
 from tests.ending import LONG_TIMEOUT_S
 from tests.memory_transport import MemoryPublication
-from tests.unit.connection.endpoints import TIMEOUT_S, World, client_options, result_of, server_options, wait_for
+from tests.unit.endpoint.endpoints import TIMEOUT_S, World, client_options, result_of, server_options, wait_for
 
 
 def test_a_refusal_is_final_for_a_connect(world: World) -> None:

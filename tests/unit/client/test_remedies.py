@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from aeron_spark.aeron.java_calls import plain_message
-from aeron_spark.connection.connection import ConnectionCore
-from aeron_spark.connection.endpoint_listeners import EndpointListeners
+from aeron_spark.endpoint.connection import ConnectionCore
+from aeron_spark.endpoint.endpoint_listeners import EndpointListeners
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -29,7 +29,7 @@ from aeron_spark.server.server_facts import EventReported
 from aeron_spark.server.stream_operations import OperationService
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.wire import stream_requests
-from tests.unit.connection.endpoints import ADDRESS, World, client_options, wait_for
+from tests.unit.endpoint.endpoints import ADDRESS, World, client_options, wait_for
 
 LOG = "aeron_spark.server"
 

@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-from aeron_spark.connection.connection import Connection
+from aeron_spark.endpoint.connection import Connection
 from aeron_spark.errors import AeronSparkError, ConnectError, SessionLost, UsageError, WaitTimeout
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.transport.api import HANDSHAKE_STREAM_ID
 from tests.internals import core_of
 from tests.memory_transport import MemoryClientTransport
-from tests.unit.connection.endpoints import (
+from tests.unit.endpoint.endpoints import (
     ADDRESS,
     TIMEOUT_S,
     World,

@@ -21,7 +21,7 @@ from aeron_spark.errors import (
 from aeron_spark.protocol.message_types import TYPE_ID
 from aeron_spark.protocol.session import RECORD_COST
 from tests.internals import core_of
-from tests.unit.connection.endpoints import TIMEOUT_S, World, flood, quick_client, server_options, wait_for
+from tests.unit.endpoint.endpoints import TIMEOUT_S, World, flood, quick_client, server_options, wait_for
 
 LARGE: Final = 300_000  # bytes, more than one record takes
 BUFFER_BYTES: Final = 1 << 20

@@ -10,11 +10,11 @@ from typing import Final
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.deliveries import UnconfirmedTransfer
+from aeron_spark.endpoint.connection import Connection
+from aeron_spark.endpoint.deliveries import UnconfirmedTransfer
 from aeron_spark.errors import AeronSparkError, EndedError, IdentityError, RefusedError, SessionLost
 from aeron_spark.server.message_server import MessageServer
-from tests.unit.connection.endpoints import (
+from tests.unit.endpoint.endpoints import (
     TIMEOUT_S,
     World,
     client_options,

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from aeron_spark.connection.connection import Connection, ConnectionCore
+from aeron_spark.endpoint.connection import Connection, ConnectionCore
 from aeron_spark.errors import (
     ConnectError,
     IdentityError,
@@ -21,7 +21,7 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import Filters
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.server.message_server import MessageServer
-from tests.unit.connection.endpoints import (
+from tests.unit.endpoint.endpoints import (
     TIMEOUT_S,
     World,
     client_options,

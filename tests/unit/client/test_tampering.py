@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from aeron_spark.errors import TamperedError
-from tests.unit.connection.endpoints import World, wait_for
+from tests.unit.endpoint.endpoints import World, wait_for
 
 
 def _altered(how: str, message: bytes, earlier: list[bytes]) -> Iterable[bytes]:

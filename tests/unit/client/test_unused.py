@@ -9,7 +9,7 @@ import pytest
 from aeron_spark.client import aeron_dialer
 from aeron_spark.client.client import Client, connect_for_pool
 from tests.memory_transport import MemoryClientTransport
-from tests.unit.connection.endpoints import ADDRESS, TIMEOUT_S, World, wait_for
+from tests.unit.endpoint.endpoints import ADDRESS, TIMEOUT_S, World, wait_for
 
 
 class Use:

@@ -13,7 +13,7 @@ from aeron_spark.protocol.frames import RecordKind, encode_close, encode_refused
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.session import SessionLimits
 from aeron_spark.protocol.transfers import encode_failed
-from tests.unit.connection.virtual_core import End
+from tests.unit.endpoint.virtual_core import End
 from tests.unit.fuzz.forms import BYTES, WORDS
 from tests.unit.fuzz.fuzzing import Decoder
 from tests.unit.protocol.handshakes import ADDRESS, NOW, Joined

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from aeron_spark.connection.links import OPEN
+from aeron_spark.endpoint.links import OPEN
 from aeron_spark.protocol import client_handshake as client_side
 from aeron_spark.protocol import server_handshake as server_side
 from aeron_spark.protocol.client_handshake import ClientHandshake

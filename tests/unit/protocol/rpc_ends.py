@@ -8,10 +8,10 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
-from aeron_spark.connection.loop import Loop
-from aeron_spark.connection.peer_calls import PeerCalls
-from aeron_spark.connection.rpc import Rpc
-from aeron_spark.connection.usage import ResponseMemory
+from aeron_spark.endpoint.loop import Loop
+from aeron_spark.endpoint.peer_calls import PeerCalls
+from aeron_spark.endpoint.rpc import Rpc
+from aeron_spark.endpoint.usage import ResponseMemory
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.rpc_dispatch import CallLimits, ErrorCodes, ObjectService, Permit

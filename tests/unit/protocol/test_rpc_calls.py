@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aeron_spark.connection.rpc import Pending
+from aeron_spark.endpoint.rpc import Pending
 from aeron_spark.errors import ConnectError, DataFormatError, OptionError, RemoteError, UsageError, WaitTimeout
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.rpc_messages import (

@@ -13,7 +13,7 @@ from aeron_spark.protocol.keypair import KeyPair, keypair_from
 from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.operator import BanCommands, ConnectionCommands, ConnectionReporter, ServerClients
-from tests.unit.connection.endpoints import World, quick_client, server_options, wait_for
+from tests.unit.endpoint.endpoints import World, quick_client, server_options, wait_for
 
 KEYS = {name: keypair_from(name.encode().ljust(32, b"-")) for name in ("desk-7", "desk-8", "edge")}
 

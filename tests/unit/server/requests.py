@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aeron_spark.connection.peer_calls import Deferred
+from aeron_spark.endpoint.peer_calls import Deferred
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.rpc_dispatch import PeerCall

@@ -13,9 +13,9 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, Final
 
-from aeron_spark.connection.endpoint_listeners import ConnectionChanged, Ending
-from aeron_spark.connection.links import OPEN, Link
-from aeron_spark.connection.owner import PeerInfo
+from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged, Ending
+from aeron_spark.endpoint.links import OPEN, Link
+from aeron_spark.endpoint.owner import PeerInfo
 from aeron_spark.errors import AeronSparkError, RefusedError, SessionLost
 from aeron_spark.facts import Bus
 from aeron_spark.options import LiveOptions, ServerOptions

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.connection.connection import Connection, ConnectionCore
-from aeron_spark.connection.owner import PeerInfo
+from aeron_spark.endpoint.connection import Connection, ConnectionCore
+from aeron_spark.endpoint.owner import PeerInfo
 from aeron_spark.errors import AeronSparkError, OptionError, RefusedError, Retry
 from aeron_spark.keys.clients_file import default_name
 from aeron_spark.keys.stores import MemoryPeerStore
@@ -21,7 +21,7 @@ from aeron_spark.protocol.grants import EVERYTHING, Grant, KeyLimits
 from aeron_spark.protocol.keypair import fingerprint, keypair_from, public_text
 from aeron_spark.server.operator import ConnectionReporter
 from aeron_spark.server.server_facts import EventReported
-from tests.unit.connection.endpoints import TIMEOUT_S, World, quick_client, wait_for
+from tests.unit.endpoint.endpoints import TIMEOUT_S, World, quick_client, wait_for
 from tests.unit.server.operated import KEYS, SHORT_STEPS, Operated
 
 

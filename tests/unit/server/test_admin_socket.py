@@ -27,7 +27,7 @@ from aeron_spark.errors import (
 )
 from aeron_spark.protocol.admin_messages import MAX_REQUEST_BYTES, decode_response, encode_request
 from aeron_spark.server.operator import MAX_CONNECTIONS, AdminSocket, OperatorService
-from tests.unit.connection.endpoints import wait_for
+from tests.unit.endpoint.endpoints import wait_for
 
 TIMEOUT_S = 30.0  # for a response, which an idle machine sends at once
 

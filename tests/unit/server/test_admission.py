@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.connection.connection import Connection
+from aeron_spark.endpoint.connection import Connection
 from aeron_spark.errors import InUseError, OptionError, RefusedError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.options import ClientOptions, ServerOptions
@@ -21,7 +21,7 @@ from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import ChannelPair, PublicationRejected
 from tests.ending import LONG_TIMEOUT_S, call_in_time
 from tests.memory_transport import MemoryClientTransport
-from tests.unit.connection.endpoints import ADDRESS, TIMEOUT_S, World, client_options, server_options, wait_for
+from tests.unit.endpoint.endpoints import ADDRESS, TIMEOUT_S, World, client_options, server_options, wait_for
 from tests.unit.protocol.handshakes import make_client, one
 
 

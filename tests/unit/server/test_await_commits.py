@@ -13,9 +13,9 @@ from typing import Any, Final
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.connection.loop import IDLE_WAIT_S, Loop
-from aeron_spark.connection.owner import PeerInfo
-from aeron_spark.connection.peer_calls import Deferred
+from aeron_spark.endpoint.loop import IDLE_WAIT_S, Loop
+from aeron_spark.endpoint.owner import PeerInfo
+from aeron_spark.endpoint.peer_calls import Deferred
 from aeron_spark.errors import AeronSparkError, ConnectError, RefusedError, UsageError
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.grants import EVERYTHING, Grant
@@ -31,7 +31,7 @@ from aeron_spark.wire.stream_requests import (
     decode_response,
     encode_request,
 )
-from tests.unit.connection.endpoints import (
+from tests.unit.endpoint.endpoints import (
     ADDRESS,
     TIMEOUT_S,
     World,
@@ -40,7 +40,7 @@ from tests.unit.connection.endpoints import (
     server_options,
     wait_for,
 )
-from tests.unit.connection.test_deadlines import Clock
+from tests.unit.endpoint.test_deadlines import Clock
 from tests.unit.server.requests import handle
 from tests.unit.streams.readable import NAME, MemoryStream
 

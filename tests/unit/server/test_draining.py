@@ -11,7 +11,7 @@ from aeron_spark.client import client_attempt
 from aeron_spark.errors import RefusedError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.keypair import keypair_from
-from tests.unit.connection.endpoints import ADDRESS, TIMEOUT_S, World, wait_for
+from tests.unit.endpoint.endpoints import ADDRESS, TIMEOUT_S, World, wait_for
 
 
 class Slow:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.connection.connection import CallEnded, ConnectionCore
-from aeron_spark.connection.endpoint_listeners import Ending, ErrorReported
-from aeron_spark.connection.owner import PeerInfo
+from aeron_spark.endpoint.connection import CallEnded, ConnectionCore
+from aeron_spark.endpoint.endpoint_listeners import Ending, ErrorReported
+from aeron_spark.endpoint.owner import PeerInfo
 from aeron_spark.errors import (
     AeronSparkError,
     DataFormatError,
@@ -45,7 +45,7 @@ from aeron_spark.wire.stream_requests import (
     Request,
     Transaction,
 )
-from tests.unit.connection.endpoints import TIMEOUT_S, World, client_options, server_options, wait_for
+from tests.unit.endpoint.endpoints import TIMEOUT_S, World, client_options, server_options, wait_for
 
 
 class Seen:

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from aeron_spark.connection.endpoint_listeners import stack_of
+from aeron_spark.endpoint.endpoint_listeners import stack_of
 from aeron_spark.facts import Bus
 from aeron_spark.server.event_log import SUPPRESSED_INTERVAL_S, EventLog
 from aeron_spark.server.event_table import EVENTS, FIELDS, GROUPS, Level

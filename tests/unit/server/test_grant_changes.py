@@ -17,7 +17,7 @@ from aeron_spark.server.clients import ClientsWatcher
 from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.server_facts import GrantChanged
-from tests.unit.connection.endpoints import TIMEOUT_S, World, quick_client, server_options, wait_for
+from tests.unit.endpoint.endpoints import TIMEOUT_S, World, quick_client, server_options, wait_for
 
 KEYS = keypair_from(b"k" * 32)
 

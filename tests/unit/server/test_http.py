@@ -20,7 +20,7 @@ import pytest
 from aeron_spark.errors import InUseError, OptionError
 from aeron_spark.server.http import MAX_CLIENTS, HttpServer, json_page, parse_http_address
 from aeron_spark.transport.addresses import HostPort
-from tests.unit.connection.endpoints import wait_for
+from tests.unit.endpoint.endpoints import wait_for
 
 LARGE = b"x" * 8_000_000  # more than the kernel's buffers of a connection hold
 

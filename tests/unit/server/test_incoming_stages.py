@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from aeron_spark.aeron.checksum import crc32
-from aeron_spark.connection.peer_calls import Deferred
+from aeron_spark.endpoint.peer_calls import Deferred
 from aeron_spark.errors import EndedError, RefusedError, TransportError, WaitTimeout
 from aeron_spark.streams import stage_files
 from aeron_spark.streams.stage_files import MAX_GROWING

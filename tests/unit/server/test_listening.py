@@ -6,7 +6,7 @@ import pytest
 
 from aeron_spark.errors import InUseError, TransportError, UsageError
 from aeron_spark.transport.api import ServerAddress
-from tests.unit.connection.endpoints import World
+from tests.unit.endpoint.endpoints import World
 
 FIRST = ServerAddress("udp", "198.51.100.1", 20121, 20122)
 SECOND = ServerAddress("udp", "198.51.100.1", 20131, 20132)

@@ -12,7 +12,7 @@ import pytest
 
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.server.log_output import PACKAGE_LOG, ServerLogOutput
-from tests.unit.connection.endpoints import wait_for
+from tests.unit.endpoint.endpoints import wait_for
 
 LOG = logging.getLogger("aeron_spark.test_log_output")
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from aeron_spark.connection.usage import EndpointTraffic
+from aeron_spark.endpoint.usage import EndpointTraffic
 from aeron_spark.facts import Bus
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.rpc_dispatch import PROGRAM

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from aeron_spark.connection.connection import CallEnded
-from aeron_spark.connection.endpoint_listeners import ConnectionChanged, Ending
+from aeron_spark.endpoint.connection import CallEnded
+from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged, Ending
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.facts import Bus
 from aeron_spark.protocol.rpc_dispatch import PROGRAM

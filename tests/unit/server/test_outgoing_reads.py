@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from aeron_spark.connection.loop import Loop
-from aeron_spark.connection.owner import PeerInfo
+from aeron_spark.endpoint.loop import Loop
+from aeron_spark.endpoint.owner import PeerInfo
 from aeron_spark.errors import AeronSparkError, EndedError, RefusedError
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.grants import EVERYTHING, Grant
@@ -17,8 +17,8 @@ from aeron_spark.server.stream_operations import OperationService, StreamService
 from aeron_spark.server.stream_transfers import MAX_PAUSE_S
 from aeron_spark.wire.bulk_messages import BulkMessage, BulkMessageKind, decode_bulk_message
 from aeron_spark.wire.stream_requests import StartRead, StopRead, decode_response, encode_request
-from tests.unit.connection.endpoints import wait_for
-from tests.unit.connection.test_deadlines import Clock
+from tests.unit.endpoint.endpoints import wait_for
+from tests.unit.endpoint.test_deadlines import Clock
 from tests.unit.server.requests import handle
 from tests.unit.stream_client.joined import in_use
 from tests.unit.streams.readable import NAME, MemoryStream

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from aeron_spark.connection.loop import Loop
-from aeron_spark.connection.peer_calls import Deferred
+from aeron_spark.endpoint.loop import Loop
+from aeron_spark.endpoint.peer_calls import Deferred
 from aeron_spark.errors import RefusedError, StillWorking, TransportError, WaitTimeout
 from aeron_spark.server.stream_operations import RunningCommits
 from aeron_spark.wire.stream_requests import Committed

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import pytest
 
-from aeron_spark.connection.endpoint_listeners import Ending
-from aeron_spark.connection.links import Link
-from aeron_spark.connection.owner import PeerInfo
+from aeron_spark.endpoint.endpoint_listeners import Ending
+from aeron_spark.endpoint.links import Link
+from aeron_spark.endpoint.owner import PeerInfo
 from aeron_spark.errors import EndedError, OptionError, RefusedError, Retry, SessionLost, TransportError, UsageError
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor

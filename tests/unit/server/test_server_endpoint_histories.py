@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from aeron_spark.connection.endpoint_listeners import Ending
+from aeron_spark.endpoint.endpoint_listeners import Ending
 from aeron_spark.errors import TransportError
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.grants import UNKNOWN_KEY, Grant

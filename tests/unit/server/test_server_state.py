@@ -15,7 +15,7 @@ from aeron_spark.keys.clients_file import ClientTable
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.server.state import ServerState
-from tests.unit.connection.endpoints import World
+from tests.unit.endpoint.endpoints import World
 
 
 def state_of(

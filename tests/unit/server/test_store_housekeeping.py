@@ -10,7 +10,7 @@ import pytest
 from aeron_spark.errors import AeronSparkError, TransportError, UsageError
 from aeron_spark.server import watch
 from aeron_spark.server.watch import StoreHousekeeper
-from tests.unit.connection.endpoints import wait_for
+from tests.unit.endpoint.endpoints import wait_for
 
 NO_RESPONSE = TransportError("the archive does not outcome")
 

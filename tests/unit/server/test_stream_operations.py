@@ -9,8 +9,8 @@ from typing import Any, Final, NoReturn
 import msgspec
 import pytest
 
-from aeron_spark.connection.loop import Loop
-from aeron_spark.connection.owner import PeerInfo
+from aeron_spark.endpoint.loop import Loop
+from aeron_spark.endpoint.owner import PeerInfo
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError
 from aeron_spark.facts import Bus
 from aeron_spark.options import LiveOptions, ServerOptions

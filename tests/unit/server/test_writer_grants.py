@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from aeron_spark.connection.owner import PeerInfo
+from aeron_spark.endpoint.owner import PeerInfo
 from aeron_spark.errors import RefusedError
 from aeron_spark.protocol.grants import EVERYTHING, Grant, StreamGrant
 from aeron_spark.server.stream_operations import OperationService

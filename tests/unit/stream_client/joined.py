@@ -18,11 +18,11 @@ from typing import Any, NoReturn
 
 import pytest
 
-from aeron_spark.connection.bulk_links import BulkLink
-from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.loop import Loop
-from aeron_spark.connection.owner import PeerInfo
-from aeron_spark.connection.peer_calls import Deferred
+from aeron_spark.endpoint.bulk_links import BulkLink
+from aeron_spark.endpoint.connection import Connection
+from aeron_spark.endpoint.loop import Loop
+from aeron_spark.endpoint.owner import PeerInfo
+from aeron_spark.endpoint.peer_calls import Deferred
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,

@@ -11,7 +11,7 @@ import pytest
 from aeron_spark.errors import ConnectError, RefusedError, WaitTimeout
 from aeron_spark.stream_client.reader import RENEWAL_TIMEOUT_S, ReaderLease
 from aeron_spark.wire.stream_requests import RenewLease
-from tests.unit.connection.endpoints import wait_for
+from tests.unit.endpoint.endpoints import wait_for
 
 
 class Server:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from aeron_spark.connection.connection import Connection
+from aeron_spark.endpoint.connection import Connection
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,

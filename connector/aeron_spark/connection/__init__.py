@@ -1,1 +1,0 @@
-"""The runtime of clients and servers: event loop, links, connections, listeners, calls and transfers."""
