@@ -1,55 +1,23 @@
 package io.aeronspark.spark.error;
 
 /**
- * An error of this source: what happened, why, and what to do. The message is {@code what. remedy}, as in the Python
- * package.
+ * An error of this source: what happened and why, what the user can do, and a code for programs. Each class is that of
+ * the Python source with the same name, and has the same text.
  */
-public class AeronSparkError extends RuntimeException
+public interface AeronSparkError
 {
-    private static final long serialVersionUID = 1L;
+    /** The event and its cause. */
+    String what();
 
-    private final String what;
-    private final String remedy;
-    private final String reason;
+    /** An instruction to the user, or "". */
+    String remedy();
 
-    /**
-     * @param what   happened, without a full stop.
-     * @param remedy for the user, in the imperative.
-     */
-    public AeronSparkError(final String what, final String remedy)
+    /** A short code that a program can compare, or "". */
+    String reason();
+
+    /** Return the message of an exception. */
+    static String message(final String what, final String remedy)
     {
-        this(what, remedy, "", null);
-    }
-
-    /**
-     * @param what   happened, without a full stop.
-     * @param remedy for the user, in the imperative.
-     * @param reason a code that programs compare, or an empty text.
-     * @param cause  of the error, or null.
-     */
-    public AeronSparkError(final String what, final String remedy, final String reason, final Throwable cause)
-    {
-        super(remedy.isEmpty() ? what : what + ". " + remedy, cause);
-        this.what = what;
-        this.remedy = remedy;
-        this.reason = reason;
-    }
-
-    /** What happened. */
-    public final String what()
-    {
-        return what;
-    }
-
-    /** What to do; can be empty. */
-    public final String remedy()
-    {
-        return remedy;
-    }
-
-    /** The code of the reason; can be empty. */
-    public final String reason()
-    {
-        return reason;
+        return remedy.isEmpty() ? what : what + ". " + remedy;
     }
 }
