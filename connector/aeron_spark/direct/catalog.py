@@ -153,11 +153,11 @@ class DirectStreams:
         )
 
     def named(self, name: str) -> NoReturn:
-        """Raise OptionError: streams of this route cannot be changed."""
+        """Raise OptionError: streams of this route have no names."""
         check_stream_name(name)
         raise OptionError(
-            f"stream {name!r} cannot be changed without a server: only servers have named streams",
-            remedy="Add --server HOST:PORT.",
+            f"no server is given for stream {name!r}: only servers have named streams",
+            remedy="Add --server HOST:PORT. 'aeron-spark streams list' shows the streams of the direct route.",
         )
 
     def purge(self, name: str | None, wanted: Purge, confirmation: Confirmation) -> Summary:
