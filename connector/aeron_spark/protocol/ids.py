@@ -108,11 +108,6 @@ class IdAllocator:
         return number not in self._allocated and number not in self._delayed and number not in self._excluded
 
 
-def session_ids(entropy: Entropy) -> IdAllocator:
-    """Return an allocator of Aeron session ids, in the range that our media drivers reserve."""
-    return IdAllocator(FIRST_SESSION_ID, LAST_SESSION_ID, entropy)
-
-
 def stream_ids(entropy: Entropy) -> IdAllocator:
     """Return an allocator of Aeron stream ids of links."""
     return IdAllocator(FIRST_STREAM_ID, LARGEST_ID, entropy, excluding={HANDSHAKE_STREAM_ID})

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -167,7 +167,6 @@ class _Scanner:
 
 
 FIELD_DIGEST_BYTES: Final = 8  # detects accidental differences; not a security measure
-MAX_SUMMARIES: Final = 4096  # of one endpoint
 _NOTES: Final = {"title", "description", "examples"}  # parts of a schema that do not affect the encoding
 _PREDICTABLE: Final = "keys of dicts and entries of sets must be str or bytes, whose hashes a peer cannot predict"
 
@@ -178,23 +177,6 @@ class TypeSummary(msgspec.Struct, frozen=True, array_like=True):
     id: int
     name: str
     fields: dict[str, bytes]
-
-
-_SUMMARIES: Final = msgspec.msgpack.Decoder(list[TypeSummary])
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A difference between the types of two endpoints. ``field`` is empty if it concerns the whole type."""
-
-    type_id: int
-    type_name: str
-    field: str
-    text: str
-
-    def __str__(self) -> str:
-        name = f"{self.type_name}.{self.field}" if self.field else self.type_name
-        return f"type {self.type_id} ({name}): {self.text}"
 
 
 def summarise(type_id: int, cls: type) -> TypeSummary:
@@ -214,50 +196,6 @@ def summarise(type_id: int, cls: type) -> TypeSummary:
 def encode_summary(summary: Iterable[TypeSummary]) -> bytes:
     """Encode summaries. Equal types have equal bytes."""
     return msgspec.msgpack.encode(sorted(summary, key=lambda item: item.id), order="deterministic")
-
-
-def decode_summary(data: bytes | memoryview) -> tuple[TypeSummary, ...]:
-    """Decode the summaries of the peer. Raises DataFormatError."""
-    try:
-        summary = _SUMMARIES.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise DataFormatError(
-            f"the peer's list of message types is invalid: {error}",
-            remedy="Use the same release of aeron-spark at both ends.",
-        ) from None
-    if len(summary) > MAX_SUMMARIES:
-        raise DataFormatError(
-            f"the peer has {len(summary)} message types, and the limit is {MAX_SUMMARIES}",
-            remedy="Register fewer types.",
-        )
-    return tuple(summary)
-
-
-def differences(mine: Iterable[TypeSummary], theirs: Iterable[TypeSummary]) -> tuple[Difference, ...]:
-    """Return the types and fields that differ between the two endpoints, by id and name."""
-    local = {summary.id: summary for summary in mine}
-    remote = {summary.id: summary for summary in theirs}
-    found: list[Difference] = []
-    for type_id in sorted(local.keys() | remote.keys()):
-        if type_id not in remote:
-            found.append(Difference(type_id, local[type_id].name, "", "is registered only by this endpoint"))
-        elif type_id not in local:
-            found.append(Difference(type_id, remote[type_id].name, "", "is registered only by the peer"))
-        else:
-            found += _field_differences(local[type_id], remote[type_id])
-    return tuple(found)
-
-
-def _field_differences(mine: TypeSummary, theirs: TypeSummary) -> Iterator[Difference]:
-    for field in sorted(mine.fields.keys() | theirs.fields.keys()):
-        local, remote = mine.fields.get(field), theirs.fields.get(field)
-        if local == remote:
-            continue
-        if local is None or remote is None:
-            text = f"the field exists only at {'the peer' if local is None else 'this endpoint'}"
-        else:
-            text = "the peer's field has another type or default, or is not equally required"
-        yield Difference(mine.id, mine.name, field, text)
 
 
 def fault_of_type(cls: type) -> str:
@@ -483,14 +421,6 @@ class Types:
     def summary(self) -> tuple[TypeSummary, ...]:
         """Return the summaries of the registered types in the order of their ids, to compare both ends."""
         return tuple(summarise(type_id, self._classes[type_id]) for type_id in sorted(self._classes))
-
-    def encoded_summary(self) -> bytes:
-        """Return the encoded summaries."""
-        return encode_summary(self.summary())
-
-    def id_of(self, value: object) -> int | None:
-        """Return the type id of a value without encoding it, or None if its type is neither built in nor registered."""
-        return self._ids.get(type(value)) or _BUILT_IN.get(type(value))
 
     def encode(self, value: object, references: References | None = None) -> Encoded:
         """Encode a value as type id and body. Raises OptionError if it contains a value that cannot be sent."""

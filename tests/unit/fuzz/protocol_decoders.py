@@ -30,13 +30,9 @@ from aeron_spark.protocol.handshake_packets import RefusalHint, RetryHint, decod
 from aeron_spark.protocol.message_types import (
     Reference,
     Types,
-    TypeSummary,
-    decode_summary,
-    differences,
-    encode_summary,
 )
 from aeron_spark.protocol.sources import Refusal, parse_source
-from tests.unit.fuzz.forms import BYTES, JSON, WORDS, colliding_numbers, messagepack
+from tests.unit.fuzz.forms import BYTES, JSON, WORDS, messagepack
 from tests.unit.fuzz.fuzzing import Decoder
 from tests.unit.fuzz.values import random_value
 
@@ -221,27 +217,6 @@ def _hint(source: Random) -> bytes:
     return encode_hint(source.choice((RetryHint(source.randbytes(17)), RefusalHint(refusal)))).encode("latin-1")
 
 
-def _summary(source: Random) -> bytes:
-    fields = {name: source.randbytes(8) for name in ("price", "symbol", "t")[: source.randrange(4)]}
-    return encode_summary(
-        [TypeSummary(64 + one, source.choice(("A", "Trade")), fields) for one in range(source.randrange(5))]
-    )
-
-
-def _long_summaries(size: int) -> dict[str, bytes]:
-    ids = colliding_numbers(min(size // 8, 4_096))
-    return {"many types": encode_summary([TypeSummary(number, "", {}) for number in ids])}
-
-
-def _decode_summary(data: bytes) -> Any:
-    found = decode_summary(data)
-    return found, [str(one) for one in differences(TYPES.summary(), found)]
-
-
-def _use_summary(found: tuple[tuple[TypeSummary, ...], list[str]]) -> None:
-    encode_summary(found[0])
-
-
 def _error(source: Random) -> bytes:
     return encode_error(
         RefusedError("the text\nof an error", remedy="a remedy", reason=source.choice(sorted(REFUSALS)))
@@ -416,7 +391,6 @@ PROTOCOL: Final = (
     ),
     *map(_payload_decoder, _PAYLOADS),
     Decoder("hint", lambda data: decode_hint(data.decode("latin-1")), _hint, WORDS, use=encode_hint),
-    Decoder("type summary", _decode_summary, _summary, messagepack(), use=_use_summary, long_samples=_long_summaries),
     Decoder("error", decode_error, _error, JSON, use=_use_error),
     Decoder(
         "admin request",

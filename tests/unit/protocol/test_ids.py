@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import strategies as st
@@ -18,9 +20,9 @@ from aeron_spark.protocol.ids import (
     LAST_SESSION_ID,
     IdAllocator,
     draw_below,
-    session_ids,
     stream_ids,
 )
+from aeron_spark.protocol.noise import Entropy
 from aeron_spark.protocol.sources import Refusal
 
 
@@ -31,12 +33,15 @@ def allocated(result: int | Refusal) -> int:
 
 @pytest.mark.parametrize(
     ("make", "first", "last"),
-    [(session_ids, FIRST_SESSION_ID, LAST_SESSION_ID), (stream_ids, FIRST_STREAM_ID, LARGEST_ID)],
+    [
+        (partial(IdAllocator, FIRST_SESSION_ID, LAST_SESSION_ID), FIRST_SESSION_ID, LAST_SESSION_ID),
+        (stream_ids, FIRST_STREAM_ID, LARGEST_ID),
+    ],
 )
 def test_row_13_ids_are_unique_within_their_range_and_never_zero(
-    make: type[IdAllocator], first: int, last: int, rng: random.Random
+    make: Callable[[Entropy], IdAllocator], first: int, last: int, rng: random.Random
 ) -> None:
-    ids = make(rng.randbytes)  # type: ignore[call-arg, arg-type]
+    ids = make(rng.randbytes)
     mine = [allocated(ids.take(0.0)) for _ in range(5000)]
     assert len(set(mine)) == 5000
     assert 0 < first <= min(mine) < max(mine) <= last
