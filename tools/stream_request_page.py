@@ -1,7 +1,11 @@
-"""Prints ``docs/stream-requests.md`` from the table of a server's operations on streams."""
+"""Prints ``docs/stream-requests.md``, or with ``--json`` ``docs/stream-requests.json``, from one table.
+
+The table has a server's operations on streams. People read the page, and programs the file.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Iterator
 from inspect import getdoc
@@ -9,6 +13,7 @@ from typing import Any, Final
 
 from msgspec import NODEFAULT, Struct, inspect
 
+from aeron_spark.errors import ERROR_CLASSES, REFUSALS
 from aeron_spark.wire.stream_requests import METHOD, OPERATIONS, RESPONSES, SERVICE, Operation
 
 _HEAD: Final = f"""\
@@ -24,12 +29,13 @@ default may be left out; other keys are refused. Positions and sizes are in byte
 
 A client may send a request again after any failure: the server executes a repeated request only once, or, for
 `open-stage` with rows, opens a further stage, which no commit names.
+
+[stream-requests.json](stream-requests.json) has the same table for programs, with all bounds, and the codes of errors.
 """
 
 
 def stream_request_page() -> str:
     """Return the text of ``docs/stream-requests.md``."""
-    parts = dict.fromkeys(part for kind in (*OPERATIONS, *RESPONSES) for part in _parts(inspect.type_info(kind), kind))
     lines = [_HEAD, "## Requests", ""]
     for kind, operation in OPERATIONS.items():
         lines += _section(kind, _rules(operation))
@@ -37,9 +43,83 @@ def stream_request_page() -> str:
     for response in RESPONSES:
         lines += _section(response, [])
     lines += ["## Structs in requests and responses", ""]
-    for part in parts:
+    for part in _structs():
         lines += _section(part, [])
     return "\n".join(lines).rstrip() + "\n"
+
+
+def stream_request_file() -> str:
+    """Return the text of ``docs/stream-requests.json``.
+
+    A field without the key ``default`` is required; an empty default of bytes is "". ``errors`` has the codes of a
+    failure's error, and ``reasons`` when a refused request can succeed, by the reason of a RefusedError.
+    """
+    described = {
+        "service": SERVICE,
+        "method": METHOD,
+        "repeatable": True,
+        "requests": [
+            _described(kind)
+            | {
+                "response": _title(operation.response), "actions": operation.actions, "event": operation.event or None,
+                "begins": operation.begins, "writes": operation.writes,
+            }
+            for kind, operation in OPERATIONS.items()
+        ],
+        "responses": [_described(kind) for kind in RESPONSES],
+        "structs": [_described(kind) for kind in _structs()],
+        "errors": [
+            {"code": code, "fault": kind.fault, "retriable": kind("").retriable} for code, kind in ERROR_CLASSES.items()
+        ],
+        "reasons": {reason: advice.retry.value for reason, advice in REFUSALS.items()},
+    }  # fmt: skip
+    return json.dumps(described, indent=1) + "\n"
+
+
+def _structs() -> dict[type[Struct], None]:
+    """Return the structs in requests and responses, each once."""
+    return dict.fromkeys(part for kind in (*OPERATIONS, *RESPONSES) for part in _parts(inspect.type_info(kind), kind))
+
+
+def _described(kind: type[Struct]) -> dict[str, Any]:
+    info = inspect.type_info(kind)
+    assert isinstance(info, inspect.StructType)
+    return {
+        "name": _title(kind),
+        "type": info.tag,
+        "meaning": " ".join((getdoc(kind) or "").replace("``", "`").split()),
+        "fields": [
+            {"name": field.encode_name, **_described_type(field.type)} | _described_default(field.default)
+            for field in info.fields
+        ],
+    }
+
+
+def _described_default(default: Any) -> dict[str, Any]:
+    return {} if default is NODEFAULT else {"default": default.decode() if isinstance(default, bytes) else default}
+
+
+def _described_type(kind: inspect.Type) -> dict[str, Any]:
+    """Return a type with its bounds, as ``{"kind": ...}``."""
+    bounds = {"ge": "minimum", "le": "maximum", "max_length": "longest"}
+    found = {name: getattr(kind, bound) for bound, name in bounds.items() if getattr(kind, bound, None) is not None}
+    match kind:
+        case inspect.VarTupleType(item_type=item):
+            return {"kind": "array", "items": _described_type(item), **found}
+        case inspect.TupleType(item_types=items):
+            return {"kind": "tuple", "items": [_described_type(item) for item in items]}
+        case inspect.UnionType(types=types):
+            return {"kind": "one of", "types": [_described_type(one) for one in types]}
+        case inspect.StructType(cls=cls):
+            return {"kind": "struct", "struct": _title(cls)}
+        case _:
+            return {"kind": _SIMPLE[type(kind)], **found}
+
+
+_SIMPLE: Final[dict[type[inspect.Type], str]] = {
+    inspect.StrType: "text", inspect.BytesType: "bytes", inspect.IntType: "integer", inspect.FloatType: "float",
+    inspect.BoolType: "boolean", inspect.NoneType: "nil",
+}  # fmt: skip
 
 
 def _rules(operation: Operation) -> list[str]:
@@ -117,4 +197,4 @@ def _parts(kind: inspect.Type, of: type[Struct] | None = None) -> Iterator[type[
 
 
 if __name__ == "__main__":
-    sys.stdout.write(stream_request_page())
+    sys.stdout.write(stream_request_file() if sys.argv[1:] == ["--json"] else stream_request_page())
