@@ -52,6 +52,7 @@ def test_a_query_selects_columns_of_a_raw_stream_in_any_order(raw: Stream, paylo
         (("postion", LongType()), r"'postion' is not one of them\. Did you mean 'position'\?"),
         (("value", StringType()), r"'value' is BINARY there"),
         (("streamId", LongType()), r"'streamId' is INT there"),
+        (("offset", LongType()), r"For Kafka's column 'offset', this source has 'position'"),
     ],
 )
 def test_a_wrong_column_of_a_raw_stream_is_refused_and_the_error_shows_both_schemas(

@@ -23,6 +23,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, Union, get
 
 from aeron_spark.errors import OptionError
 from aeron_spark.options import values
+from aeron_spark.options.kafka_names import replacement_of_option
 from aeron_spark.options.values import OptionType
 from aeron_spark.texts import INT64_MAX
 
@@ -413,6 +414,9 @@ def _text_of(value: object) -> str:
 
 
 def _unknown(name: str, where: Where) -> OptionError:
+    replacement = replacement_of_option(name) if where in EVERYWHERE else None
+    if replacement is not None:
+        return OptionError(f"option '{_shorten(name)}' is one of Spark's Kafka source or sink", remedy=replacement)
     own = {option.name.lower(): option.name for option in all_options() if where in option.where}
     client = {} if where in ENDPOINT else {one.name.lower(): one.name for one in all_options() if one.where & CLIENT}
     known = client | own

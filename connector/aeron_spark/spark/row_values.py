@@ -24,6 +24,7 @@ from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.log import decoding
 from aeron_spark.log.decoding import METADATA_PREFIX
 from aeron_spark.options import ServerRoute, WriteOptions
+from aeron_spark.options.kafka_names import replacement_of_column
 
 RAW: Final = from_arrow_schema(decoding.RAW)
 FRAMED: Final = from_arrow_schema(decoding.VALUE_COLUMN)
@@ -108,6 +109,8 @@ def check_schema(payload: str, chosen: StructType, available: StructType) -> Non
     fault = "is not one of them" if wrong[0] not in types else f"is {types[wrong[0]].simpleString().upper()} there"
     close = difflib.get_close_matches(wrong[0], types, n=1) if wrong[0] not in types else []
     suggestion = f"Did you mean {close[0]!r}? " if close else ""
+    if wrong[0] not in types and (replacement := replacement_of_column(wrong[0])):
+        suggestion = f"{replacement} "
     has_metadata = payload in ("raw", "sbe") or bool(metadata_part(available).fields)
     more = "" if has_metadata else " includeMetadata=true adds the metadata columns."
     found = f"the {kind} {_ddl(available)!r}: {wrong[0]!r} {fault}" if types else f"no {kind}"
@@ -189,7 +192,8 @@ def payload_of(options: WriteOptions, schema: StructType) -> str:
     if extra:
         raise OptionError(
             f"payload={payload} does not support the column {extra[0]!r}",
-            remedy=f"Select only {', '.join(VALUE_COLUMNS)}, or write all columns with payload=arrow.",
+            remedy=replacement_of_column(extra[0])
+            or f"Select only {', '.join(VALUE_COLUMNS)}, or write all columns with payload=arrow.",
         )
     wrong = _wrong_type(schema)
     if wrong is not None:
