@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from aeron_spark.aeron.row_sources import BATCH_BYTES
+from aeron_spark.jobs.session import begin
 from aeron_spark.wire.values import BATCH_ROWS
 from benchmarks.corpora import Corpus
 from benchmarks.environment import Environment
@@ -14,7 +15,6 @@ from benchmarks.kafka.broker import Broker
 from benchmarks.kafka.settings import TUNED_WRITING
 from benchmarks.measure import measure_seconds
 from benchmarks.programs import run_program
-from spark_jobs.session import begin
 
 VALUE: Final = "value BINARY"
 

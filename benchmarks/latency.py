@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from aeron_spark.jobs.session import begin
 from benchmarks.environment import CHANNEL, Environment
 from benchmarks.measure import Figure
 from benchmarks.samples import median_ratio
-from spark_jobs.session import begin
 
 INTERVAL_MS: Final = 200  # between messages, longer than a micro-batch takes
 MESSAGES: Final = 3

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from aeron_spark.aeron.row_sources import BATCH_BYTES
+from aeron_spark.jobs.session import begin
 from aeron_spark.wire.values import BATCH_ROWS
 from benchmarks.environment import Environment
 from benchmarks.measure import Figure, measure_seconds
 from benchmarks.samples import median_ratio
-from spark_jobs.session import begin
 
 SIZES: Final = ((100, 6_000_000), (1_300, 1_000_000))  # bytes of a message, messages
 

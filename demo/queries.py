@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from aeron_spark.jobs.session import begin
 from demo import DemoError
-from spark_jobs.session import begin
 
 BEGIN_TIMEOUT_S: Final = 120.0  # for a query to start
 

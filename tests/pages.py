@@ -30,6 +30,7 @@ REASONS: Final = {
     "it needs Databricks": "run on a cluster, which the tests do not have",
     "it needs an Aeron Cluster": "read the log of a server of Aeron; other tests start one",
     "it needs Aeron's C media driver": "build it; `make test-peers` does so, and tests it",
+    "it runs a job": "read a stream into a table; tests/spark/test_jobs.py does so",
     "it changes this machine": "change kernel settings or mounts for all programs",
     "it runs the tests": "run the tests again, from a test",
 }

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
-from spark_jobs.session import await_removal, has_missed_start_deadline
+from aeron_spark.jobs.session import await_removal, has_missed_start_deadline
 from tests.e2e import message_tables
 from tests.spark_conf import DELTA, JAVA_OPTIONS, spark_conf
 

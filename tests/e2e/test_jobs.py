@@ -19,12 +19,12 @@ import pytest
 
 from aeron_spark import node
 from aeron_spark.direct.writing import DirectAppender
+from aeron_spark.jobs.session import SETTINGS, START_FAILURE
 from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
 from aeron_spark.wire import decode, decode_batches
 from demo.comparing import compare
 from demo.flights import SCHEMA, load
-from spark_jobs.session import SETTINGS, START_FAILURE
 from tests.e2e.processes import read_table
 from tests.e2e.served import ServerProgram
 from tests.nodes import new_aeron_dir, remove_node

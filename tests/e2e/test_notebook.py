@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 from aeron_spark import node
-from spark_jobs.session import START_FAILURE
+from aeron_spark.jobs.session import START_FAILURE
 from tests.nodes import new_aeron_dir, remove_node
 from tests.ports import free_address
 from tests.programs import ROOT

@@ -59,6 +59,7 @@ def test_the_helper_jar_in_the_wheel_has_all_its_classes(installed: Path) -> Non
 
 def test_the_wheel_has_exactly_the_modules_of_the_source(wheel: Path) -> None:
     sources = {str(path.relative_to(ROOT / "connector")) for path in (ROOT / "connector").rglob("*.py")}
+    sources |= {f"aeron_spark/jobs/{path.name}" for path in (ROOT / "spark_jobs").glob("*.py")}
     assert {name for name in names(wheel) if name.endswith(".py")} == sources
     assert {"aeron_spark/py.typed", "pyspark_aeron/__init__.py"} <= set(names(wheel))
 
@@ -75,6 +76,14 @@ def test_an_installed_package_finds_its_jars(installed: Path) -> None:
     code = "from aeron_spark.aeron.jvm import classpath; print(*classpath(), sep='\\n')"
     found = run(sys.executable, "-c", code, cwd=installed).split()
     assert [Path(jar).parent for jar in found] == [installed / "aeron_spark" / "jars"] * 2
+
+
+def test_an_installed_package_finds_its_jobs_without_spark(installed: Path) -> None:
+    code = "import sys; sys.modules['pyspark'] = None; from aeron_spark.cli.main import main; sys.exit(main())"
+    (path,) = run(sys.executable, "-c", code, "jobs", "path", "aeron_to_delta", cwd=installed).splitlines()
+    assert path == str(installed / "aeron_spark" / "jobs" / "aeron_to_delta.py")
+    shown = run(sys.executable, "-c", code, "jobs", "show", "aeron_to_delta", cwd=installed)
+    assert "--checkpoint" in shown
 
 
 def test_spark_finds_the_source_without_a_registration(installed: Path) -> None:

@@ -11,10 +11,10 @@ from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
+from aeron_spark.jobs.session import begin
 from aeron_spark.node import NodeHandle
 from aeron_spark.pool import POOL
 from aeron_spark.spark import register
-from spark_jobs.session import begin
 from tests.aeron.ended import check_ended_endpoints, ended_endpoints
 from tests.aeron.streams import Stream, open_stream, own_node
 from tests.spark.queries import QUERY_TIMEOUT_S, CollectingSink, read_stream, run_to_end

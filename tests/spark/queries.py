@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from spark_jobs.session import begin, has_missed_start_deadline
+from aeron_spark.jobs.session import begin, has_missed_start_deadline
 from tests.aeron.streams import TIMEOUT_S, number
 from tests.waiting import poll_until
 

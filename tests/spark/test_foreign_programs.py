@@ -18,9 +18,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from aeron_spark.direct.recordings import RecordingWarning
+from aeron_spark.jobs.session import begin
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
-from spark_jobs.session import begin
 from tests.aeron.streams import close_client
 from tests.leaks import SHARED_MEMORY
 from tests.ports import free_port

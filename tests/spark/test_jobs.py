@@ -39,7 +39,6 @@ def patches(spark: SparkSession) -> Iterator[pytest.MonkeyPatch]:
     """Let the jobs take the session of the other tests, and not stop it."""
     with pytest.MonkeyPatch.context() as made:
         made.setattr(SparkSession, "stop", lambda session: None)
-        made.syspath_prepend(ROOT / "spark_jobs")
         yield made
 
 

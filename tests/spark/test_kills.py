@@ -22,9 +22,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from aeron_spark.errors import AeronSparkError
+from aeron_spark.jobs.session import begin, has_missed_start_deadline
 from aeron_spark.node import NodeHandle
 from aeron_spark.pool import POOL
-from spark_jobs.session import begin, has_missed_start_deadline
 from tests.aeron.streams import TIMEOUT_S, Stream, number, numbered
 from tests.e2e.faulty_server import PUBLISHED
 from tests.e2e.served import ServerProgram

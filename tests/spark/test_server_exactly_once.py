@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from aeron_spark.errors import RefusedError
+from aeron_spark.jobs.session import begin
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.stream_requests import Transaction
-from spark_jobs.session import begin
 from tests.aeron.streams import number
 from tests.spark.queries import QUERY_TIMEOUT_S, read_stream
 from tests.spark.simulated_engine import read_numbers, read_table

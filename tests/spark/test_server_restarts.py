@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from aeron_spark.jobs.session import begin
 from aeron_spark.keys.stores import ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.pool import POOL
 from aeron_spark.protocol.keypair import public_text
-from spark_jobs.session import begin
 from tests.aeron.streams import numbered
 from tests.server_processes import ServerProcess, connect, started_server
 from tests.spark.queries import read_stream, wait_for_query

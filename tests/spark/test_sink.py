@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.counters import read_backlog
 from aeron_spark.errors import AeronSparkError, ConnectError, DataFormatError, OptionError, WaitTimeout
+from aeron_spark.jobs.session import begin
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
-from spark_jobs.session import begin
 from tests.aeron.streams import TIMEOUT_S, Stream, frame, open_stream
 from tests.spark.simulated_engine import make_batch, make_numbered_batch, make_source, read_table, save
 

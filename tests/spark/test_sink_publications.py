@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.counters import read_backlog, read_counters
+from aeron_spark.jobs.session import begin
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
-from spark_jobs.session import begin
 from tests.aeron.streams import own_node
 from tests.spark.queries import wait_for_query
 from tests.spark.simulated_engine import make_numbered_batch, read_numbers, save

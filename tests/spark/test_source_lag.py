@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 import aeron_spark.spark
+from aeron_spark.jobs.session import begin
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.spark import LagListener, QueryLag
 from aeron_spark.spark.lag_listener import lag_of
-from spark_jobs.session import begin
 from tests.aeron.streams import TIMEOUT_S, Stream, frame, numbered
 from tests.spark.queries import QUERY_TIMEOUT_S, CollectingSink, read_stream
 from tests.spark.simulated_engine import Query

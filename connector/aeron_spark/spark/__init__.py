@@ -1,4 +1,4 @@
-"""The Spark data source ``format("aeron")``; the only package that imports pyspark."""
+"""The Spark data source ``format("aeron")``; the only package, besides the jobs, that imports pyspark."""
 
 from __future__ import annotations
 

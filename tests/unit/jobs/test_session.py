@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from threading import Event
 from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from spark_jobs import aeron_to_delta, delta_to_aeron
-from spark_jobs.session import BEGIN_ATTEMPTS, START_FAILURE, begin, is_path, parse_option
+from aeron_spark.jobs import aeron_to_delta, delta_to_aeron
+from aeron_spark.jobs.session import BEGIN_ATTEMPTS, START_FAILURE, Running, begin, is_path, parse_option
 
-REQUIRED = ["--table", "/t", "--checkpoint", "/c"]
+REQUIRED = ["--table", "/t", "--checkpoint", "/c", "--option", "channel=aeron:ipc"]
 
 
 @pytest.mark.parametrize(
@@ -34,9 +35,33 @@ def test_an_option_without_name_or_equals_sign_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("job", [aeron_to_delta, delta_to_aeron])
 def test_every_job_takes_any_number_of_options(job: object) -> None:
-    args = job.command_line().parse_args([*REQUIRED, "--option", "a=1", "--option", "b=2"])
-    assert dict(args.options) == {"a": "1", "b": "2"}
+    more = ["--option", "streamId=7", "--table-option", "mergeSchema=true"]
+    args = job.command_line().parse_args([*REQUIRED, *more])
+    assert dict(args.options) == {"channel": "aeron:ipc", "streamId": "7"}
+    assert dict(args.table_options) == {"mergeSchema": "true"}
     assert not args.available_now
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--table", "/t"], "the following arguments are required: --checkpoint"),
+        ([*REQUIRED], "option 'streamId' is required. For example --option streamId=1001 ("),
+        ([*REQUIRED, "--option", "streamId=x"], "option 'streamId' must be a whole number"),
+        ([*REQUIRED, "--option", "streamId=7", "--interval", "soon"], "invalid interval 'soon'"),
+        ([*REQUIRED, "--option", "streamId=7", "--intervall", "1 second"], "unrecognized arguments: --intervall"),
+        ([*REQUIRED, "--option", "streamId=7", "--option", "x"], "invalid option 'x', expected NAME=VALUE"),
+    ],
+)
+def test_wrong_arguments_end_a_job_with_one_line(
+    arguments: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        aeron_to_delta.command_line().parse_args(arguments)
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("aeron_to_delta: ")
+    assert error in line
 
 
 def test_a_table_is_a_path_or_a_name() -> None:
@@ -127,3 +152,65 @@ def test_a_query_that_does_not_start_in_time_is_stopped_and_named() -> None:
     ):
         begin(starter, 0.1)
     assert starter.started[0].stopped
+
+
+class BatchedQuery:
+    """The part of Spark's streaming query that a running job uses. Each look at it ends the next of ``batches``."""
+
+    def __init__(self, *batches: int) -> None:
+        self._rows = list(batches)
+        self.recentProgress: list[dict[str, int]] = []
+        self.stopped = False
+
+    @property
+    def isActive(self) -> bool:
+        return not self.stopped
+
+    @property
+    def status(self) -> dict[str, object]:
+        self._end_batch()
+        return {"isTriggerActive": bool(self._rows)}
+
+    def awaitTermination(self, timeout: int) -> bool:
+        self._end_batch()
+        return not self._rows
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def _end_batch(self) -> None:
+        if self._rows:
+            done = len([one for one in self.recentProgress if one["numInputRows"]])
+            self.recentProgress.append({"batchId": done, "numInputRows": self._rows.pop(0)})
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_a_query_that_ends_by_itself_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    query = BatchedQuery(1000, 0, 0, 234, 0)
+    with caplog.at_level("INFO", logger="aeron_spark.jobs"):
+        assert Running(query, Event(), clock=iter(range(0, 1000, 11)).__next__).await_end() == 0  # type: ignore[arg-type]
+    assert messages(caplog)[0] == "micro-batch 0 ended, 1,000 rows so far"
+    assert messages(caplog)[-1] == "1,234 rows, last micro-batch: 1"
+    assert not query.stopped
+
+
+def test_a_query_is_stopped_after_the_micro_batch_in_which_the_signal_came(caplog: pytest.LogCaptureFixture) -> None:
+    query, stop = BatchedQuery(10, 10, 10, 10), Event()
+    stop.set()
+    with caplog.at_level("INFO", logger="aeron_spark.jobs"):
+        assert Running(query, stop).await_end() == 0  # type: ignore[arg-type]
+    assert query.stopped
+    assert messages(caplog) == [
+        "SIGTERM: the query ends after its micro-batch", "20 rows, last micro-batch: 1",
+    ]  # fmt: skip
+
+
+def test_a_query_is_stopped_in_a_micro_batch_that_does_not_end(caplog: pytest.LogCaptureFixture) -> None:
+    query, stop = BatchedQuery(*[0] * 100), Event()
+    stop.set()
+    assert Running(query, stop, clock=iter(range(100)).__next__).await_end() == 0  # type: ignore[arg-type]
+    assert query.stopped
+    assert messages(caplog) == ["the micro-batch did not end within 20 s: the next start repeats it"]
