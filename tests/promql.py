@@ -23,7 +23,6 @@ from typing import Final
 
 Labels = frozenset[tuple[str, str]]  # without the metric's name
 Vector = dict[Labels, float]
-NAME: Final = "__name__"
 
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?![\w.])|(?P<name>[A-Za-z_:][\w:]*)"

@@ -16,7 +16,6 @@ from aeron_spark.node import NodeHandle
 from tests.aeron.streams import TIMEOUT_S, Stream, open_stream
 
 SIZES = (0, 1, 31, 32, 33, 500, 1_375, 1_376, 1_377, 5_000, 8_192)
-TERM = 64 << 10
 
 
 def log_of(stream: Stream, read_path: str) -> tuple[ArchiveLog, RecordingState]:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -252,9 +252,3 @@ def eventually(
         if is_enough(value) or time.monotonic() > end:
             return value
         time.sleep(interval_s)
-
-
-def percentile(seconds: Iterable[float], share: float) -> float:
-    """Return the percentile: ``share`` of the values are not above it."""
-    ordered = sorted(seconds)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

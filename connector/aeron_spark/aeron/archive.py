@@ -514,8 +514,8 @@ def _raise_damage(reason: str) -> None:
 
 def _replay_ipc(archive: Archive, recording_id: int, start: int, end: int) -> tuple[Any, int]:
     channel = "aeron:ipc"
-    session_id = _start(
-        archive, lambda: archive.java.startReplay(recording_id, start, end - start, channel, REPLAY_STREAM_ID)
+    session_id = int(
+        _queued(lambda: archive.java.startReplay(recording_id, start, end - start, channel, REPLAY_STREAM_ID))
     )
     # The Aeron session id distinguishes the replays of one machine, which share a channel and a stream id.
     subscription = archive.client.subscription(f"{channel}?session-id={_low32(session_id)}", REPLAY_STREAM_ID)
@@ -528,8 +528,8 @@ def _replay_udp(archive: Archive, recording_id: int, start: int, end: int, timeo
     channel = wait_for(
         subscription.tryResolveChannelEndpointPort, timeout, f"a port for {archive.address.replay_channel}"
     )
-    session_id = _start(
-        archive, lambda: archive.java.startReplay(recording_id, start, end - start, str(channel), REPLAY_STREAM_ID)
+    session_id = int(
+        _queued(lambda: archive.java.startReplay(recording_id, start, end - start, str(channel), REPLAY_STREAM_ID))
     )
     return subscription, session_id
 
@@ -554,10 +554,6 @@ def _image_of(archive: Archive, subscription: Any, session_id: int | None, timeo
             return image
         _raise_damage(archive.poll_error(0.0))
         deadline.idle(f"subscription {subscription.channel()} with {int(subscription.imageCount())} images")
-
-
-def _start(archive: Archive, request: Any) -> int:
-    return int(_queued(request))
 
 
 def _queued(request: Any) -> Any:

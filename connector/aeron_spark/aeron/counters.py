@@ -42,7 +42,6 @@ class Cnc:
     """The mapped parts of a CnC file; the views are valid until the block of :func:`open_cnc` ends."""
 
     version: tuple[int, int, int]
-    liveness_timeout_ns: int
     started_ms: int
     pid: int
     heartbeat_ms: int  # 0 or negative after the driver has closed
@@ -79,7 +78,7 @@ def open_cnc(aeron_dir: str) -> Iterator[Cnc]:
             )
         to_driver, _, meta, values, errors = parts
         (heartbeat,) = struct.unpack_from("<q", to_driver, len(to_driver) - RING_TRAILER_LENGTH + RING_HEARTBEAT_OFFSET)
-        yield Cnc(version, header[6], header[7], header[8], heartbeat, meta, values, errors)
+        yield Cnc(version, header[7], header[8], heartbeat, meta, values, errors)
 
 
 @contextmanager
@@ -170,10 +169,9 @@ class DriverLiveness:
 
 @dataclass(frozen=True, slots=True)
 class DriverInfo(DriverLiveness):
-    """A media driver; its timeout in seconds."""
+    """A media driver, and the version of its files."""
 
     aeron_dir: str
-    client_liveness_timeout: float
     cnc_version: str
 
 
@@ -234,8 +232,7 @@ def read_driver(aeron_dir: str) -> DriverInfo:
     """Return a description of the running or ended driver in ``aeron_dir``. Raises ConnectError without its files."""
     with open_cnc(aeron_dir) as cnc:
         found, version = _liveness(cnc, time.time()), ".".join(map(str, cnc.version))
-        timeout_s = cnc.liveness_timeout_ns / 1e9
-        return DriverInfo(found.pid, found.started, found.heartbeat_age, aeron_dir, timeout_s, version)
+        return DriverInfo(found.pid, found.started, found.heartbeat_age, aeron_dir, version)
 
 
 def read_liveness(aeron_dir: str, now: float | None = None) -> DriverLiveness:

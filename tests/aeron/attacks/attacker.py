@@ -29,7 +29,6 @@ from tests.internals import core_of
 
 STREAM: Final = "prices"  # that the attacker may read
 OWN_STREAM: Final = "theirs"  # that it may write
-MIB: Final = 1 << 20
 CONNECT_S: Final = 180.0
 READS: Final = 256  # of a connection
 SEND_S: Final = 1.0  # an attacker that must wait for longer tries again

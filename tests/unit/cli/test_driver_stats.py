@@ -9,7 +9,7 @@ from rich.console import Console
 from aeron_spark.aeron.counters import DriverInfo, StreamBacklog, SubscriberBacklog
 from aeron_spark.cli.driver_stats import Rate, Sample, View, rates_between, render_view
 
-DRIVER = DriverInfo(4711, 0.0, 0.1, "/dev/shm/x", 10.0, "0.2.0")
+DRIVER = DriverInfo(4711, 0.0, 0.1, "/dev/shm/x", "0.2.0")
 
 
 def stream(stream_id: int, published: int | None, received: int | None = None, behind: int = 0) -> StreamBacklog:

@@ -102,7 +102,7 @@ def test_no_command_prints_borders_to_a_pipe(arguments: tuple[str, ...]) -> None
 
 
 def test_top_to_a_pipe_is_a_line_for_each_counter_and_stream(capsys: pytest.CaptureFixture[str]) -> None:
-    driver = DriverInfo(4711, 0.0, 0.1, "/dev/shm/x", 10.0, "0.2.0")
+    driver = DriverInfo(4711, 0.0, 0.1, "/dev/shm/x", "0.2.0")
     before = Sample(0.0, driver, {"Bytes sent": 0, "Errors": 0}, [], 0.0)
     streams = [StreamBacklog("aeron:ipc", 1001, 7, 96, None, None, None, None, ())]
     _print_lines(
