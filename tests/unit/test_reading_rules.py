@@ -28,13 +28,9 @@ SHORT_MODULES: Final = frozenset(
     {
         "__main__",
         "aeron.checksum",
-        "cli.durations",
         "cli.formats",
-        "cli.sbe",
-        "cli.stream_output",
         "endpoint.owner",
         "facts",
-        "protocol.server_key_verifier",
         "protocol.transitions",
         "server.command_server",
         "server.server_facts",

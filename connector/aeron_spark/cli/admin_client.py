@@ -1,4 +1,4 @@
-"""Asks the server that runs on this machine, over its admin socket. Loads neither Aeron nor the options: it is fast."""
+"""The admin socket of this machine's server, for its commands. Loads neither Aeron nor the options: it is fast."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from aeron_spark.errors import (
     WaitTimeout,
 )
 from aeron_spark.protocol.admin_messages import SOCKET_NAME, decode_response, encode_request
+from aeron_spark.texts import NANOS, parse_duration_ns
 
 TIMEOUT_S: Final = 10.0  # for each line of the response
 MAX_LINE_BYTES: Final = 64 << 20
@@ -133,6 +134,14 @@ def _ended(path: Path, cause: str) -> TransportError:
         f"the server at {path} closed the connection before its response: {cause}",
         remedy="Check whether the server still runs.",
     )
+
+
+def duration_seconds(flag: str, text: str) -> float:
+    """Return a duration such as 1h in seconds. Raises OptionError, with the flag, for another text."""
+    try:
+        return parse_duration_ns(text) / NANOS
+    except ValueError as error:
+        raise OptionError(f"{flag} is {text!r}, expected {error}", remedy=f"For example {flag} 1h.") from None
 
 
 def read_admin_options(config: Path) -> dict[str, str]:

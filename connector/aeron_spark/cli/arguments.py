@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from aeron_spark.cli.output import aeron_dir_option
+from aeron_spark.cli.signals import running
 from aeron_spark.errors import DataFormatError, OptionError, SetupError
 from aeron_spark.files import read_toml
 from aeron_spark.options import ClientOptions, ServerOptions
 from aeron_spark.options.endpoint_options import flags_of
 from aeron_spark.options.values import FLAG
+
+if TYPE_CHECKING:
+    from aeron_spark.client.named_streams import ServerStreams
+    from aeron_spark.direct.catalog import DirectStreams
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -237,6 +243,18 @@ def read_route_flags(route_flags: Mapping[str, Any], **named: str | None) -> dic
             if name in options:
                 raise OptionError(f"{flag} needs a connection to a server", remedy="Add --server HOST:PORT.")
     return options
+
+
+def streams_of_flags(route_flags: Mapping[str, Any]) -> DirectStreams | ServerStreams:
+    """Return the streams of the route that the flags of a command choose."""
+    return streams_of_options(read_route_flags(route_flags))
+
+
+def streams_of_options(options: Mapping[str, str]) -> DirectStreams | ServerStreams:
+    """Return the streams of the route that the options choose."""
+    from aeron_spark.log_factory import streams_of
+
+    return streams_of(options, partial(running, options))
 
 
 def sbe_flags(flags: Mapping[str, str | None]) -> dict[str, str | None]:

@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from aeron_spark.cli.admin_client import admin_options, ask, socket_path
+from aeron_spark.cli.admin_client import admin_options, ask, duration_seconds, socket_path
 from aeron_spark.cli.connections import counted
-from aeron_spark.cli.durations import duration_seconds
 from aeron_spark.cli.main import SuggestingGroup
 from aeron_spark.cli.output import json_option, print_json, print_table, time_cell
 from aeron_spark.errors import OptionError

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from aeron_spark.log.facade import Summary
+
 
 # Control characters, and marks that change the direction of text: a cell with them could break lines or forge output.
 _DIRECTIONS: Final = (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -92,6 +94,21 @@ def print_table(
             console.print(f"not shown in {console.width} columns: {names} (--json shows all)")
     else:
         print_lines(rows, kind)
+
+
+def print_summary(summary: Summary, as_json: bool) -> None:
+    """Print JSON objects, or tables and sentences, and warnings on standard error."""
+    if as_json:
+        for one in summary.objects:
+            print_json(one)
+        return
+    for table in summary.tables:
+        rows = [tuple(cells.values()) for cells in table.rows]
+        print_table(table.title, tuple(table.rows[0]) if rows else (), rows, empty=table.empty, kind=table.kind)
+    for line in summary.sentences:
+        click.echo(line)
+    for line in summary.notes:
+        click.echo(line, err=True)
 
 
 def _left_out(

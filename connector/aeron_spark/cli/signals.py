@@ -1,15 +1,16 @@
-"""Turns SIGINT and SIGTERM into a stop request that commands poll, and errors of an operation into exit code 1."""
+"""Runs commands: turns SIGINT and SIGTERM into a stop request that they poll, and errors into exit code 1."""
 
 from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
 from aeron_spark.cli.main import INTERRUPTED as INTERRUPTED
+from aeron_spark.cli.output import print_warnings
 from aeron_spark.errors import AeronSparkError, OptionError
 
 # A terminal and timeout(1) can send several signals at once: signals within this time count as one.
@@ -85,6 +86,20 @@ def catch_stop_signals() -> Iterator[StopRequest]:
     jvm.keep_signals()
     with _handled(StopRequest(SIGNAL_GRACE_S), signal.SIGINT, signal.SIGTERM) as request:
         yield request
+
+
+@contextmanager
+def running(options: Mapping[str, str]) -> Iterator[StopRequest]:
+    """Run the part of a command that uses the route of ``options``; an OptionError of it has exit code 1.
+
+    Through a server, SIGTERM ends it as SIGINT does, so that it leaves the server. Directly, SIGTERM ends the process.
+    """
+    if "server" in options:
+        with catch_stop_signals() as stopped, operation():
+            yield stopped
+    else:
+        with catch_sigint() as stopped, print_warnings(), operation():
+            yield stopped
 
 
 @contextmanager

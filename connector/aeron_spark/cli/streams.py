@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aeron_spark import texts
-from aeron_spark.cli.arguments import route_options, server_options, yes_option
+from aeron_spark.cli.arguments import route_options, server_options, streams_of_flags, yes_option
 from aeron_spark.cli.formats import check_file, format_of
 from aeron_spark.cli.main import SuggestingGroup
-from aeron_spark.cli.output import Prompt, json_option
-from aeron_spark.cli.stream_output import print_summary, streams_of_flags
+from aeron_spark.cli.output import Prompt, json_option, print_summary
 from aeron_spark.errors import OptionError
 from aeron_spark.log.facade import (
     Cells,

@@ -47,7 +47,7 @@ from aeron_spark.errors import (
 from aeron_spark.facts import Bus
 from aeron_spark.keys.key_files import read_shared_secret
 from aeron_spark.options import ClientOptions
-from aeron_spark.protocol.access import PeerStore, ServerName
+from aeron_spark.protocol.access import PeerStore, ServerKeyVerifier, ServerName
 from aeron_spark.protocol.client_handshake import (
     Abandoned,
     Actions,
@@ -60,7 +60,6 @@ from aeron_spark.protocol.client_handshake import (
 from aeron_spark.protocol.frames import PeerClose
 from aeron_spark.protocol.handshake_payloads import TICKET_BYTES, ClientDone, type_digests
 from aeron_spark.protocol.noise import Entropy
-from aeron_spark.protocol.server_key_verifier import ServerKeyVerifier
 from aeron_spark.protocol.session import closed_error
 from aeron_spark.protocol.sources import may_retry
 from aeron_spark.protocol.transitions import internal_error

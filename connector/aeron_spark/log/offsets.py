@@ -42,12 +42,15 @@ Rules:
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import re
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from itertools import groupby
+from typing import Final, TypeVar
 
 from aeron_spark.errors import DataFormatError
 from aeron_spark.log.api import (
@@ -57,13 +60,17 @@ from aeron_spark.log.api import (
     SourceStream,
     joined_stream,
     parse_stream,
+    recording_key,
     split_key,
 )
 from aeron_spark.log.epochs import Epochs
-from aeron_spark.log.packing import MAX_NUMBER, ByteReader, pack_values, unpack_values, varint
 from aeron_spark.texts import check_json
 from aeron_spark.transport.channel import FRAME_ALIGNMENT
 
+Value = TypeVar("Value")
+_MAX_VARINT_BITS: Final = 63
+_MAX_NAME_BYTES: Final = 1_024  # of an archive, which is in the key of each of its recordings
+_MAX_NUMBER: Final = (1 << 63) - 1  # of a position, and of a recording's id
 _CHECKSUM_BYTES: Final = 4
 
 
@@ -92,19 +99,19 @@ def _term_before(state: RecordingState, position: int) -> int:
 
 def pack_marks(marks: Mapping[str, Mark]) -> str:
     """Return marks by recording as a text; equal marks have the same text."""
-    return pack_values(marks, _encode_mark)
+    return _pack_values(marks, _encode_mark)
 
 
 def unpack_marks(text: str) -> dict[str, Mark]:
     """Return the marks of a text of ``pack_marks``. Raises ValueError for other texts."""
-    return unpack_values(text, _decode_mark, _encode_mark)
+    return _unpack_values(text, _decode_mark, _encode_mark)
 
 
 def _encode_mark(mark: Mark) -> bytes:
     return varint(mark.length // FRAME_ALIGNMENT) + mark.checksum.to_bytes(_CHECKSUM_BYTES, "big")
 
 
-def _decode_mark(reader: ByteReader) -> Mark:
+def _decode_mark(reader: _ByteReader) -> Mark:
     return Mark(reader.length(), int.from_bytes(reader.bytes(_CHECKSUM_BYTES), "big"))
 
 
@@ -413,7 +420,7 @@ def _ordered(values: Mapping[str, object]) -> dict[str, object]:
 def _positions(name: str, value: object) -> dict[str, int]:
     found: dict[str, int] = {}
     for key, position in _recordings(name, value).items():
-        if isinstance(position, bool) or not isinstance(position, int) or not 0 <= position <= MAX_NUMBER:
+        if isinstance(position, bool) or not isinstance(position, int) or not 0 <= position <= _MAX_NUMBER:
             raise _damaged(f"the position {_short(position)} of {key} in '{name}' is not a position")
         found[key] = position
     return found
@@ -522,12 +529,12 @@ class Finished:
 
 def pack(finished: Mapping[str, Finished]) -> str:
     """Return finished recordings as a text; equal recordings have the same text. All must be ``packable``."""
-    return pack_values(finished, _encode)
+    return _pack_values(finished, _encode)
 
 
 def unpack(text: str) -> dict[str, Finished]:
     """Return the recordings of a text of ``pack``, in its order. Raises ValueError for other texts."""
-    return unpack_values(text, _decode, _encode)
+    return _unpack_values(text, _decode, _encode)
 
 
 def _encode(one: Finished) -> bytes:
@@ -535,6 +542,98 @@ def _encode(one: Finished) -> bytes:
     return numbers + bytes.fromhex(one.fingerprint)
 
 
-def _decode(reader: ByteReader) -> Finished:
+def _decode(reader: _ByteReader) -> Finished:
     position, tail = reader.length(), reader.length()
     return Finished(position, tail, reader.bytes(_FINGERPRINT_BYTES).hex())
+
+
+def _pack_values(values: Mapping[str, Value], encode: Callable[[Value], bytes]) -> str:
+    """Return the values, by recording, as a text; equal values have the same text."""
+    entries = sorted(((*split_key(key), one) for key, one in values.items()), key=lambda entry: entry[:2])
+    out = bytearray()
+    for archive, group in groupby(entries, key=lambda entry: entry[0]):
+        members = list(group)
+        name = archive.encode("utf-8")
+        out += varint(len(name)) + name + varint(len(members))
+        before = 0
+        for _, number, one in members:
+            out += varint(number - before) + encode(one)
+            before = number
+    return base64.b64encode(out).decode("ascii")
+
+
+def _unpack_values(
+    text: str, decode: Callable[[_ByteReader], Value], encode: Callable[[Value], bytes]
+) -> dict[str, Value]:
+    """Return the values of a text of ``_pack_values``, in its order. Raises ValueError for other texts."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"not base64: {error}") from None
+    reader = _ByteReader(data)
+    values: dict[str, Value] = {}
+    while reader.remaining:
+        length = reader.varint()
+        if length > _MAX_NAME_BYTES:
+            raise ValueError(f"not valid: an archive's name has {length} bytes")
+        archive = reader.bytes(length).decode("utf-8")
+        number = 0
+        for _ in range(reader.varint()):
+            number += reader.varint()
+            if number > _MAX_NUMBER:
+                raise ValueError("not valid: a recording's id is too large")
+            values[recording_key(archive, number)] = decode(reader)
+    # Equal values must have only one text, because offsets are compared as texts.
+    if _pack_values(values, encode) != text:
+        raise ValueError("not in canonical form")
+    return values
+
+
+def varint(number: int) -> bytes:
+    """Return a number that is not negative in as few bytes as it needs, seven bits in each."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+class _ByteReader:
+    """Reads bytes in order. Raises ValueError beyond the end."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def remaining(self) -> int:
+        """Bytes that are not read yet."""
+        return len(self._data) - self._at
+
+    def bytes(self, count: int) -> bytes:
+        """Return the next ``count`` bytes."""
+        if count > self.remaining:
+            raise ValueError("truncated")
+        self._at += count
+        return self._data[self._at - count : self._at]
+
+    def length(self) -> int:
+        """Return the length or position that comes next as a multiple of ``FRAME_ALIGNMENT``."""
+        number = self.varint() * FRAME_ALIGNMENT
+        if number > _MAX_NUMBER:
+            raise ValueError("not valid: a position is too large")
+        return number
+
+    def varint(self) -> int:
+        """Return the number that comes next."""
+        number = shift = 0
+        while shift < _MAX_VARINT_BITS:
+            byte = self.bytes(1)[0]
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number
+            shift += 7
+        raise ValueError("not valid: a number is too long")

@@ -14,8 +14,7 @@ import pyarrow as pa
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError
 from aeron_spark.log.api import Mark, ServerStream, canonical_channel, direct_stream
 from aeron_spark.log.epochs import Epochs
-from aeron_spark.log.offsets import Finished, Offset
-from aeron_spark.log.packing import varint
+from aeron_spark.log.offsets import Finished, Offset, varint
 from aeron_spark.options.values import parse_offsets
 from aeron_spark.spark.writer import Progress, token_of
 from aeron_spark.stream_client.reader import Positions

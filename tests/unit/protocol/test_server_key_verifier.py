@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aeron_spark.errors import IdentityError, ServerKeyChanged
-from aeron_spark.protocol.access import ServerName
-from aeron_spark.protocol.server_key_verifier import ServerKeyVerifier
+from aeron_spark.protocol.access import ServerKeyVerifier, ServerName
 
 SERVER = ServerName("10.0.0.1", 20121)
 ONE, OTHER = b"1" * 32, b"2" * 32
