@@ -54,7 +54,7 @@ SUBMAKE := $(MAKE) --no-print-directory
 BESIDE = --beside '$(SUBMAKE) lint' --beside '$(SUBMAKE) java-test'
 SUITES = $(BIN)/python -m tests.suites $(if $(PARALLEL),,--serial)
 
-.PHONY: help setup jars check lint java-test test test-full test-peers demo soak bench docs wheel test-matrix clean
+.PHONY: help setup jars check lint java-test test test-full test-peers demo soak bench docs wheel release test-matrix clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -182,6 +182,9 @@ wheel: $(PYTHON_READY) $(JARS_READY)  ## dist/*.whl, which carries its jars
 	@rm -rf build dist
 	$(BIN)/python -m build --wheel --no-isolation
 	@rm -rf build
+
+release: $(PYTHON_READY) $(JARS_READY)  ## wheel, sdist, SBOM and checksums of the last commit in dist/, built twice and tried
+	$(BIN)/python -m tools.release dist
 
 test-matrix: $(JARS_READY)  ## the tests on every Python here, and on every supported Spark
 	@for python in $(MATRIX_PYTHONS); do \
