@@ -54,7 +54,7 @@ SUBMAKE := $(MAKE) --no-print-directory
 BESIDE = --beside '$(SUBMAKE) lint' --beside '$(SUBMAKE) java-test'
 SUITES = $(BIN)/python -m tests.suites $(if $(PARALLEL),,--serial)
 
-.PHONY: help setup jars check lint java-test test test-full test-peers demo soak bench docs wheel release test-matrix clean
+.PHONY: help setup jars check lint java-test test test-full test-peers demo soak bench docs site wheel release test-matrix clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -178,6 +178,10 @@ docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options
 	@mv docs/promises.md.new docs/promises.md
 	$(BIN)/python -m tests.only_full docs/tests.md
 
+site: $(PYTHON_READY)  ## the pages as a site in site/html, in the order of reading; a warning, such as a broken link, is an error
+	@$(PIP) install -c constraints.txt -e '.[site]'
+	$(BIN)/sphinx-build -q -W --keep-going -b html -c site -d site/.doctrees . site/html
+
 wheel: $(PYTHON_READY) $(JARS_READY)  ## dist/*.whl, which carries its jars
 	@rm -rf build dist
 	$(BIN)/python -m build --wheel --no-isolation
@@ -207,7 +211,7 @@ matrix-one: $(JARS_READY) $(DELTA_READY)
 	@rm -rf .matrix
 
 clean:  ## remove what was built, and the virtual environment
-	rm -rf $(VENV) .matrix build dist jars/target $(PACKAGE_JARS) demo-output benchmark-output tests/peers/built
+	rm -rf $(VENV) .matrix build dist jars/target $(PACKAGE_JARS) demo-output benchmark-output site/html site/.doctrees tests/peers/built
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find . -maxdepth 2 -name '*.egg-info' -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""The forms of the repository ask what a maintainer needs, and its hooks call what ``make lint`` calls."""
+"""The repository's issue forms, the hooks before a commit, and the order of the site's pages."""
 
 from __future__ import annotations
 
@@ -28,3 +28,13 @@ def test_the_hooks_call_the_tools_of_lint() -> None:
     lint = lint.partition("\n\n")[0].replace("$(BIN)", ".venv/bin")
     assert hooks
     assert all(" ".join(words[:2]).partition(" --")[0] in lint for words in hooks)
+
+
+def test_the_site_has_each_page_once() -> None:
+    index = (ROOT / "site" / "index.md").read_text(encoding="utf-8")
+    listed = [f"{line.rpartition('<')[2].strip('>')}.md" for line in index.splitlines() if "../" in line]
+    pages = {f"../docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
+    folders = {"../docs/decisions/*.md"}
+    assert sorted(listed) == sorted(
+        {*pages, *folders, "../README.md", "../CHANGELOG.md", "../CONTRIBUTING.md", "../SECURITY.md"}
+    )
