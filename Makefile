@@ -130,7 +130,7 @@ java-test: $(JARS_READY)  ## the tests of the Java helper, of the guard and of t
 	$(MAVEN_BOTH) -P tests test
 
 test: setup  ## what CI runs: lint, the Java tests, the tests without a JVM, and those with real Aeron and Spark
-	@.ci/require namespaces
+	@.ci/require namespaces tmux
 	@$(SUITES) $(CPU_SUM) $(if $(TESTS),--only '$(TESTS)',$(BESIDE)) -- $(OPTIONS)
 
 test-full: MARKS := not soak and not peers
@@ -151,7 +151,7 @@ demo: setup  ## real flights through Aeron and Spark into Delta, and back; then 
 	$(BIN)/python -m demo
 
 soak: setup  ## the long forms of the tests, from a printed seed (SEED=... repeats one)
-	@.ci/require namespaces
+	@.ci/require namespaces tmux
 	@echo "seed: $(SEED)   (repeat with: make soak SEED=$(SEED))"
 	AERON_SPARK_SEED=$(SEED) $(BIN)/python -m pytest -m soak -s --hypothesis-seed=$(SEED) tests
 
@@ -198,7 +198,7 @@ test-matrix: $(JARS_READY)  ## the tests on every Python here, and on every supp
 
 .PHONY: matrix-one
 matrix-one: $(JARS_READY) $(DELTA_READY)
-	@.ci/require namespaces
+	@.ci/require namespaces tmux
 	@echo "matrix: $(python), Spark $(spark)"
 	@rm -rf .matrix && $(python) -m venv .matrix
 	@# Delta pins the Spark it was built for; with another one everything else must work

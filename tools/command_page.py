@@ -50,9 +50,12 @@ in rows are base64.
 
 ## Output and exit codes
 
-* **On a terminal**, lists are tables, and long operations show a progress bar.
+* **On a terminal**, lists are tables, and long operations show a progress bar. Each row has one line: a narrow terminal
+  gets a table without its less important columns and with long texts cut off, and the title says so. `--wide` shows
+  everything.
 * **To a pipe or a file**, each row is a line with tabs between its cells, without title, header, borders or colours. No
-  cell is cut off or folded. `-` stands for a missing value, and `\\t`, `\\n`, `\\xNN` for control characters. If a
+  cell is cut off or folded. With `--header`, a line with the names of the columns comes before the rows of a table.
+  `-` stands for a missing value, and `\\t`, `\\n`, `\\xNN` for control characters. If a
   command prints several tables, the first cell is the kind of the row (`stream`, `partition`, `recording`). An empty
   list prints nothing on standard output, and a sentence on standard error. `keys show` prints one line: the key, in the
   form that a server's file of authorised keys needs.

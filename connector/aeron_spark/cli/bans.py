@@ -11,7 +11,7 @@ import click
 from aeron_spark.cli.admin_client import admin_options, ask, duration_seconds, socket_path
 from aeron_spark.cli.connections import counted
 from aeron_spark.cli.main import SuggestingGroup
-from aeron_spark.cli.output import json_option, print_json, print_table, time_cell
+from aeron_spark.cli.output import json_option, print_json, print_table, table_options, time_cell
 from aeron_spark.errors import OptionError
 from aeron_spark.protocol.sources import Network
 from aeron_spark.texts import escape_text, format_time
@@ -39,7 +39,7 @@ def _subject_options(command: _Command) -> _Command:
 
 @bans.command("list")
 @admin_options
-@json_option
+@table_options
 def list_bans(config: Path | None, streams_dir: Path | None, admin_socket: Path | None, as_json: bool) -> None:
     """List the bans that have not expired."""
     found = ask(socket_path(config, streams_dir, admin_socket), "bans.list")["bans"]
@@ -51,7 +51,8 @@ def list_bans(config: Path | None, streams_dir: Path | None, admin_socket: Path 
         (_subject(one), one.get("key"), format_time(one["since"]), time_cell(one["until"]), _reason(one))
         for one in found
     ]
-    print_table("bans", ("banned", "key", "since", "until", "reason"), rows, empty="no bans")
+    columns = ("banned", "key", "since", "until", "reason")
+    print_table("bans", columns, rows, empty="no bans", optional=("key", "since", "reason"))
 
 
 @bans.command()

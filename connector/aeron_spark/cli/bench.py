@@ -17,7 +17,7 @@ import click
 
 from aeron_spark.cli.arguments import EndpointCommand, client_command, endpoint_flags, read_client_flags
 from aeron_spark.cli.main import FAILED, INTERRUPTED, SuggestingGroup
-from aeron_spark.cli.output import json_option, print_json, print_table
+from aeron_spark.cli.output import json_option, print_json, print_table, table_options
 from aeron_spark.cli.signals import catch_stop_signals, operation
 from aeron_spark.options import ClientOptions
 
@@ -129,7 +129,7 @@ def bench() -> None:
     help="Number of clients that connect at the same time.",
 )
 @endpoint_flags(ClientOptions)
-@json_option
+@table_options
 @click.pass_context
 def load(
     ctx: click.Context,

@@ -12,7 +12,7 @@ import click
 
 from aeron_spark.cli.arguments import read_configuration
 from aeron_spark.cli.main import SuggestingGroup
-from aeron_spark.cli.output import json_option, print_json, print_table
+from aeron_spark.cli.output import json_option, print_json, print_table, table_options
 from aeron_spark.cli.signals import OperationError
 from aeron_spark.errors import DataFormatError, OptionError, SetupError
 from aeron_spark.keys import KeyPaths
@@ -76,7 +76,7 @@ def clients() -> None:
 
 @clients.command("list")
 @_with_file_options
-@json_option
+@table_options
 def list_clients(authorized_keys: Path | None, config: Path | None, as_json: bool) -> None:
     """List the keys with their names, grants, conditions and limits."""
     path = _path(authorized_keys, config)
@@ -100,6 +100,7 @@ def list_clients(authorized_keys: Path | None, config: Path | None, as_json: boo
             for one in entries
         ],
         empty=f"no keys in {path}",
+        optional=("comment", "limits", "key"),
     )
 
 

@@ -10,7 +10,7 @@ import click
 
 from aeron_spark.cli.admin_client import admin_options, ask, duration_seconds, socket_path
 from aeron_spark.cli.main import SuggestingGroup
-from aeron_spark.cli.output import json_option, print_json, print_table, time_cell
+from aeron_spark.cli.output import json_option, print_json, print_table, table_options, time_cell
 from aeron_spark.errors import OptionError
 from aeron_spark.protocol.sources import Network
 from aeron_spark.texts import escape_text, format_time
@@ -40,7 +40,7 @@ def connections() -> None:
 
 @connections.command("list")
 @admin_options
-@json_option
+@table_options
 def list_connections(config: Path | None, streams_dir: Path | None, admin_socket: Path | None, as_json: bool) -> None:
     """List the connections, with the names of their clients' keys and what they do.
 
@@ -60,7 +60,7 @@ def list_connections(config: Path | None, streams_dir: Path | None, admin_socket
 @connections.command()
 @click.argument("connection_id", metavar="ID")
 @admin_options
-@json_option
+@table_options
 def describe(
     connection_id: str, config: Path | None, streams_dir: Path | None, admin_socket: Path | None, as_json: bool
 ) -> None:

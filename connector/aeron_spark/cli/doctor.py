@@ -14,7 +14,7 @@ import click
 
 from aeron_spark.aeron import jvm
 from aeron_spark.cli.main import FAILED
-from aeron_spark.cli.output import aeron_dir_option, json_option, print_json, print_table
+from aeron_spark.cli.output import aeron_dir_option, is_terminal, print_json, print_table, table_options
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.node import NodePaths, local_node_paths, paths, status
 from aeron_spark.node.paths import SHARED_MEMORY
@@ -42,7 +42,7 @@ class Diagnosis:
 
 @click.command()
 @aeron_dir_option
-@json_option
+@table_options
 @click.pass_context
 def doctor(ctx: click.Context, aeron_dir: str | None, as_json: bool) -> None:
     """Check this machine when Aeron does not start or work: Java, jars, disk, memory, limits, firewall, stale drivers.
@@ -56,7 +56,11 @@ def doctor(ctx: click.Context, aeron_dir: str | None, as_json: bool) -> None:
             print_json(finding)
     else:
         rows = [(finding.subject, finding.verdict, finding.what, finding.remedy) for finding in findings]
-        print_table("doctor", ("subject", "verdict", "finding", "remedy"), rows, empty="")
+        print_table("doctor", ("subject", "verdict", "finding", "remedy"), rows, empty="", optional=("remedy",))
+        if is_terminal():  # a table may cut sentences off
+            for finding in findings:
+                if finding.verdict != "ok":
+                    click.echo(f"{finding.verdict}: {finding.subject}: {finding.what}. {finding.remedy}")
     if any(finding.verdict == "broken" for finding in findings):
         ctx.exit(FAILED)
 

@@ -18,12 +18,12 @@ from aeron_spark.cli.admin_client import admin_options, socket_path
 from aeron_spark.cli.output import (
     aeron_dir_option,
     compare_samples,
-    json_option,
     make_table,
     print_json,
     print_lines,
     print_table,
     show_views,
+    table_options,
     time_cell,
 )
 from aeron_spark.cli.server_top import show_server
@@ -32,7 +32,7 @@ from aeron_spark.node import status
 from aeron_spark.texts import format_time, rounded_size
 
 if TYPE_CHECKING:
-    from rich.console import Group, RenderableType
+    from rich.console import ConsoleDimensions, Group, RenderableType
 
 
 @click.command()
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     default="",
     help="Only counters whose label contains TEXT, with the same case.  [default: all counters]",
 )
-@json_option
+@table_options
 def stat(aeron_dir: str | None, label: str, as_json: bool) -> None:
     """Show the counters of the media driver: id, value and label. Also those of one that has ended.
 
@@ -67,7 +67,7 @@ def stat(aeron_dir: str | None, label: str, as_json: bool) -> None:
 
 @click.command()
 @aeron_dir_option
-@json_option
+@table_options
 def errors(aeron_dir: str | None, as_json: bool) -> None:
     """Show the errors in the media driver's log: how often, first and last time, text.
 
@@ -79,12 +79,12 @@ def errors(aeron_dir: str | None, as_json: bool) -> None:
             print_json(asdict(error) | {"first": format_time(error.first), "last": format_time(error.last)})
         return
     rows = [(error.observations, time_cell(error.first), time_cell(error.last), error.text) for error in found]
-    print_table("distinct errors", ("times#", "first", "last", "error"), rows, empty="no errors")
+    print_table("distinct errors", ("times#", "first", "last", "error"), rows, empty="no errors", optional=("first",))
 
 
 @click.command()
 @aeron_dir_option
-@json_option
+@table_options
 def loss(aeron_dir: str | None, as_json: bool) -> None:
     """Show the packet loss that this media driver saw as a receiver, by stream and sender.
 
@@ -108,12 +108,12 @@ def loss(aeron_dir: str | None, as_json: bool) -> None:
         for lost in found
     ]
     columns = ("times#", "bytes#", "first", "last", "channel", "stream", "source")
-    print_table("losses", columns, rows, empty="no loss")
+    print_table("losses", columns, rows, empty="no loss", optional=("first", "times#", "last"))
 
 
 @click.command()
 @aeron_dir_option
-@json_option
+@table_options
 def backlog(aeron_dir: str | None, as_json: bool) -> None:
     """Show how many bytes the slowest subscriber is behind, for each stream and Aeron session.
 
@@ -137,7 +137,8 @@ def backlog(aeron_dir: str | None, as_json: bool) -> None:
         for stream in found
     ]
     columns = ("channel", "stream", "session", "published#", "received#", "subscribers#", "behind#")
-    print_table("backlog in bytes", columns, rows, empty="no streams")
+    optional = ("subscribers#", "session", "received#", "published#")
+    print_table("backlog in bytes", columns, rows, empty="no streams", optional=optional)
 
 
 def _driver_directory(aeron_dir: str | None) -> str:
@@ -157,7 +158,13 @@ WATCHED: Final = ("Bytes sent", "Bytes received", "NAK", "Retransmit", "Loss", "
 
 TABLE_BORDER_LINES: Final = 5  # title, header and border lines of a table
 
-COLUMNS: Final = ("channel", "stream", "session", "published", "a second", "received", "a second", "readers#", "behind")
+COUNTER_COLUMNS: Final = ("counter", "total#", "a second#")
+STREAM_COLUMNS: Final = (
+    "channel", "stream", "session", "published#", "published a second#", "received#", "received a second#", "readers#",
+    "behind#",
+)  # fmt: skip
+# Columns that a narrow terminal does not show, the first ones first.
+OPTIONAL: Final = ("session", "published#", "received#", "readers#", "received a second#", "published a second#")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +234,7 @@ class View:
 @click.option("--count", metavar="N", type=click.IntRange(1), help="End after N updates.  [default: run until Ctrl-C]")
 @click.option("--server", "of_server", is_flag=True, help="Watch this machine's server in place of a media driver.")
 @admin_options
-@json_option
+@table_options
 def top(
     aeron_dir: str | None,
     every: float,
@@ -262,6 +269,7 @@ def top(
         as_json,
         print_object=lambda view: print_json(asdict(view) | {"time": format_time(view.time)}),
         print_rows=_print_lines,
+        headers={"counter": ("time", *COUNTER_COLUMNS), "stream": ("time", *STREAM_COLUMNS)},
         render=render_view,
     )
 
@@ -333,11 +341,10 @@ def rates_between(before: Sample, after: Sample) -> View:
     return View(after.time, after.driver.pid, after.driver.alive, seconds, tuple(rates), tuple(streams))
 
 
-def render_view(view: View, lines: int | None = None) -> Group:
-    """Return the view as tables: the driver's counters that are not 0, and its streams.
+def render_view(view: View, screen: ConsoleDimensions) -> Group:
+    """Return the view as tables: the driver's counters that are not 0, and as many streams as fit the screen.
 
-    With ``lines``, the height of the screen, only as many streams as fit are shown; a line gives the number of the
-    others.
+    A line gives the number of the others.
     """
     from rich.console import Group
     from rich.text import Text
@@ -358,11 +365,13 @@ def render_view(view: View, lines: int | None = None) -> Group:
         )
         for stream in view.streams
     ]
-    room = len(stream_rows) if lines is None else max(1, lines - len(driver_rows) - 2 * TABLE_BORDER_LINES - 1)
-    parts: list[RenderableType] = [
-        make_table(title, ("counter", "total#", "a second#"), driver_rows, fold=False),
-        make_table("streams", COLUMNS, stream_rows[:room], fold=lines is None) if stream_rows else Text("no streams"),
-    ]
+    room = max(1, screen.height - len(driver_rows) - 2 * TABLE_BORDER_LINES - 1)
+    width = screen.width
+    parts: list[RenderableType] = [make_table(title, COUNTER_COLUMNS, driver_rows, width=width)]
+    if stream_rows:
+        parts.append(make_table("streams", STREAM_COLUMNS, stream_rows[:room], width=width, optional=OPTIONAL))
+    else:
+        parts.append(Text("no streams"))
     if len(stream_rows) > room:
         parts.append(Text(f"and {len(stream_rows) - room} more, with a smaller backlog"))
     return Group(*parts)

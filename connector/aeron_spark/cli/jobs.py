@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aeron_spark.cli.main import SuggestingGroup
-from aeron_spark.cli.output import json_option, print_json, print_table
+from aeron_spark.cli.output import json_option, print_json, print_table, table_options
 from aeron_spark.errors import OptionError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def jobs() -> None:
 
 
 @jobs.command("list")
-@json_option
+@table_options
 def list_(as_json: bool) -> None:
     """List the jobs."""
     from aeron_spark.jobs import NAMES, path_of

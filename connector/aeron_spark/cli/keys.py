@@ -11,7 +11,7 @@ import click
 
 from aeron_spark.cli import output
 from aeron_spark.cli.main import SuggestingGroup
-from aeron_spark.cli.output import json_option, print_json, print_table
+from aeron_spark.cli.output import json_option, print_json, print_table, table_options
 from aeron_spark.cli.signals import OperationError
 from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.keys import (
@@ -173,7 +173,7 @@ def forget(server: str, known_servers: Path | None, as_json: bool) -> None:
 
 @keys.command("list")
 @_known_option
-@json_option
+@table_options
 def list_servers(known_servers: Path | None, as_json: bool) -> None:
     """List the known servers with the fingerprints of their keys."""
     known = _known(known_servers)
@@ -196,6 +196,7 @@ def list_servers(known_servers: Path | None, as_json: bool) -> None:
         ("server", "fingerprint", "key", "comment"),
         [(entry.server, fingerprint(entry.key), public_text(entry.key), entry.comment) for entry in entries],
         empty=f"no known servers in {known.path}",
+        optional=("key",),
     )
 
 
@@ -212,6 +213,7 @@ def _print_key(pair: KeyPair, identity: str, as_json: bool) -> None:
     if as_json:
         print_json(properties)
     elif output.is_terminal():
-        print_table("identity", ("property", "value"), list(properties.items()), empty="")
+        for name, value in properties.items():  # not a table: a key must be whole, so that it can be copied
+            click.echo(f"{name:<11} {value}")
     else:
         click.echo(properties["public"])

@@ -9,7 +9,7 @@ import click
 
 from aeron_spark import node as nodes
 from aeron_spark.cli.main import SuggestingGroup
-from aeron_spark.cli.output import aeron_dir_option, json_option, print_json, print_table, time_cell
+from aeron_spark.cli.output import aeron_dir_option, json_option, print_json, print_table, table_options, time_cell
 from aeron_spark.errors import OptionError
 from aeron_spark.texts import format_time, rounded_size
 
@@ -87,7 +87,7 @@ def node() -> None:
     show_default=True,
     help="Longest wait for the node to start.",
 )
-@json_option
+@table_options
 def start(
     aeron_dir: str | None,
     archive_dir: str | None,
@@ -139,7 +139,7 @@ def stop(aeron_dir: str | None, force: bool, timeout: float, as_json: bool) -> N
 
 @node.command()
 @aeron_dir_option
-@json_option
+@table_options
 def status(aeron_dir: str | None, as_json: bool) -> None:
     """Show the node's state, process, directories, users and effective settings.
 

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
 
@@ -19,8 +19,7 @@ from aeron_spark.errors import OptionError
 from aeron_spark.texts import format_time
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
+    from rich.console import Console, ConsoleDimensions, Group, RenderableType
 
     from aeron_spark.log.facade import Summary
 
@@ -38,8 +37,41 @@ _ESCAPES: Final = {
 _TABLE_ESCAPES: Final = {code: text for code, text in _ESCAPES.items() if code != ord("\n")}
 
 CELL_FRAME: Final = 3  # characters of a table around a cell: two spaces and a line
+SHORT_TEXT: Final = 24  # characters, those of a time; a longer text is cut off before a column is left out
+ANY_WIDTH: Final = 1_000_000_000  # characters of a console that cuts nothing off
+SHORTEST_TEXT: Final = 4  # characters: no text is cut off below it
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+
+
+def _remember(context: click.Context, parameter: click.Parameter, is_set: bool) -> None:
+    context.meta[f"{__name__}.{parameter.name}"] = is_set
+
+
+def _is_set(name: str) -> bool:
+    """Return whether the command line has this option of :func:`table_options`, which a command with tables needs."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta[f"{__name__}.{name}"])
+
+
+def table_options(command: _Command) -> _Command:
+    """Add --json, --wide and --header to a command that prints tables."""
+    for option in (
+        json_option,
+        click.option(
+            "--header", is_flag=True, expose_value=False, callback=_remember,
+            help="To a pipe: print a line with the names of the columns first.",
+        ),
+        click.option(
+            "--wide", is_flag=True, expose_value=False, callback=_remember,
+            help="On a terminal: show all columns, and cut nothing off.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
 
 aeron_dir_option = click.option(
     "--aeron-dir",
@@ -69,30 +101,25 @@ def print_table(
 ) -> None:
     """Print a table, or the sentence ``empty`` if ``rows`` is empty; columns whose name ends in ``#`` are numbers.
 
-    If standard output is not a terminal, each row is a line of cells separated by tabs, without title and header, and
-    ``empty`` goes to standard error. Commands that print several tables give a ``kind``: the first cell of each line.
-    A terminal that is too narrow gets the table without some of the ``optional`` columns, the first ones first, and
-    their names.
+    If standard output is not a terminal, each row is a line of cells separated by tabs, without a title, and ``empty``
+    goes to standard error. Commands that print several tables give a ``kind``: the first cell of each line. With
+    --header, a line with the names of the columns comes first.
+
+    On a terminal each row has one line. A terminal that is too narrow gets the table without some of the ``optional``
+    columns, the first ones first, and with long texts cut off; with --wide it gets everything.
     """
     rows = list(rows)
     if not rows:
         if empty:
             click.echo(empty, err=not is_terminal())
     elif is_terminal():
-        from rich.console import Console
-
-        console = Console(highlight=False, markup=False)
-        left_out = _left_out(columns, rows, optional, console.width)
-        shown = [number for number, column in enumerate(columns) if column not in left_out]
-        console.print(
-            make_table(
-                title, [columns[number] for number in shown], [[row[number] for number in shown] for row in rows]
-            )
-        )
-        if left_out:
-            names = ", ".join(column.removesuffix("#") for column in columns if column in left_out)
-            console.print(f"not shown in {console.width} columns: {names} (--json shows all)")
+        console = _console()
+        width = None if _is_set("wide") else console.width
+        if width is None:
+            console.width = ANY_WIDTH
+        console.print(make_table(title, columns, rows, width=width, optional=optional))
     else:
+        print_header(columns, kind)
         print_lines(rows, kind)
 
 
@@ -104,25 +131,18 @@ def print_summary(summary: Summary, as_json: bool) -> None:
         return
     for table in summary.tables:
         rows = [tuple(cells.values()) for cells in table.rows]
-        print_table(table.title, tuple(table.rows[0]) if rows else (), rows, empty=table.empty, kind=table.kind)
+        columns = tuple(table.rows[0]) if rows else ()
+        print_table(table.title, columns, rows, empty=table.empty, kind=table.kind, optional=table.optional)
     for line in summary.sentences:
         click.echo(line)
     for line in summary.notes:
         click.echo(line, err=True)
 
 
-def _left_out(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], optional: Sequence[str], width: int
-) -> list[str]:
-    """Return the first ones of the ``optional`` columns, without which a table has at most ``width`` characters."""
-    widths = {
-        column: CELL_FRAME + max(len(format_cell(cell)) for cell in (column.removesuffix("#"), *cells))
-        for column, *cells in zip(columns, *rows, strict=True)
-    }
-    for count in range(len(optional)):
-        if 1 + sum(one for column, one in widths.items() if column not in optional[:count]) <= width:
-            return list(optional[:count])
-    return list(optional)
+def print_header(columns: Sequence[str], kind: str | None = None) -> None:
+    """With --header, print the names of columns as :func:`print_lines` prints a row."""
+    if _is_set("header"):
+        print_lines([[column.removesuffix("#") for column in columns]], kind)
 
 
 def print_lines(rows: Iterable[Sequence[object]], kind: str | None = None) -> None:
@@ -132,22 +152,85 @@ def print_lines(rows: Iterable[Sequence[object]], kind: str | None = None) -> No
         click.echo("\t".join(cells if kind is None else [kind, *cells]))
 
 
-def make_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, fold: bool = True) -> Table:
-    """Return a table; columns whose name ends in ``#`` are numbers. ``fold``: fold long cells, else cut them off."""
-    from rich.table import Table
+def make_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    width: int | None,
+    optional: Sequence[str] = (),
+) -> Group:
+    """Return a title line and a table; columns whose name ends in ``#`` are numbers.
 
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        is_number = column.endswith("#")
-        table.add_column(
-            column.removesuffix("#"),
-            justify="right" if is_number else "left",
-            overflow="fold" if fold else "ellipsis",
-            no_wrap=not fold,
-        )
-    for row in rows:
-        table.add_row(*(format_cell(cell) for cell in row))
-    return table
+    With ``width``, each row has one line of at most so many characters: ``optional`` columns are left out, the first
+    ones first, and long texts are cut off. The title line says that. Without it, all cells are whole.
+    """
+    from rich.cells import cell_len
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    texts = [[format_cell(cell) for cell in row] for row in rows]
+    whole = [max(map(cell_len, ("\n".join(cells)).split("\n"))) for cells in zip(_names(columns), *texts, strict=True)]
+    is_wide = _is_set("wide")
+    widths = dict(enumerate(whole)) if width is None else _fit(columns, whole, () if is_wide else optional, width)
+    table = Table()
+    for number, column_width in widths.items():
+        justify: Literal["left", "right"] = "right" if columns[number].endswith("#") else "left"
+        table.add_column(_names(columns)[number], justify=justify, width=column_width, no_wrap=True)
+    is_cut = any(widths[number] < whole[number] for number in widths)
+    for row in texts:
+        cells = [row[number] for number in widths]
+        if width is not None:
+            is_cut = is_cut or any("\n" in cell for cell in cells)
+            cells = [_first_line(cell) for cell in cells]
+        table.add_row(*cells)
+    hidden = len(columns) - len(widths)
+    notes = [f"{hidden} column{'s' * (hidden > 1)} hidden"] * (hidden > 0) + ["texts cut off"] * is_cut
+    note = f" ({', '.join(notes)}: --wide shows all)" if notes and not is_wide else ""
+    line = Text(title, style="italic", no_wrap=True, overflow="ellipsis")
+    if width is not None:
+        line.truncate(max(SHORTEST_TEXT, width - len(note)), overflow="ellipsis")
+    return Group(line.append(note), table)
+
+
+def _names(columns: Sequence[str]) -> list[str]:
+    return [column.removesuffix("#") for column in columns]
+
+
+def _first_line(text: str) -> str:
+    first, is_longer, _ = text.partition("\n")
+    return f"{first} …" if is_longer else first
+
+
+def _fit(columns: Sequence[str], whole: Sequence[int], optional: Sequence[str], width: int) -> dict[int, int]:
+    """Return the widths of the columns that a table of at most ``width`` characters shows, by their numbers.
+
+    ``whole`` has the width of each column's longest cell.
+    """
+
+    def excess() -> int:
+        return 1 + sum(CELL_FRAME + one for one in widths.values()) - width
+
+    texts = [number for number, column in enumerate(columns) if not column.endswith("#")]
+    widths = dict(enumerate(whole))
+    for number in texts:
+        widths[number] = min(whole[number], max(SHORT_TEXT, len(columns[number])))
+    for column in optional:
+        if excess() > 0:
+            del widths[columns.index(column)]
+    texts = [number for number in texts if number in widths]
+    for number in sorted(texts, key=lambda one: whole[one] - widths[one]):
+        widths[number] += min(whole[number] - widths[number], max(0, -excess()))
+    while excess() > 0 and (longer := [number for number in texts if widths[number] > SHORTEST_TEXT]):
+        widths[max(longer, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def format_cell(cell: object) -> str:
@@ -299,12 +382,13 @@ def show_views(
     *,
     print_object: Callable[[_View], object],
     print_rows: Callable[[_View], object],
-    render: Callable[[_View, int], RenderableType],
+    headers: Mapping[str, Sequence[str]],
+    render: Callable[[_View, ConsoleDimensions], RenderableType],
 ) -> None:
     """Show the views until they end, or until Ctrl-C, which is a normal end.
 
-    ``print_object`` prints a view for --json, ``print_rows`` prints its lines for a pipe or a file. ``render`` returns
-    the view for a terminal with this number of lines.
+    ``print_object`` prints a view for --json, ``print_rows`` prints its lines for a pipe or a file, whose columns by
+    their kind are ``headers``. ``render`` returns the view for a terminal of this size.
     """
     try:
         if as_json:
@@ -313,17 +397,18 @@ def show_views(
         elif is_terminal():
             _show_live(views, render)
         else:
+            for kind, columns in headers.items():
+                print_header(columns, kind)
             for view in views:
                 print_rows(view)
     except KeyboardInterrupt:
         pass
 
 
-def _show_live(views: Iterator[_View], render: Callable[[_View, int], RenderableType]) -> None:
-    from rich.console import Console
+def _show_live(views: Iterator[_View], render: Callable[[_View, ConsoleDimensions], RenderableType]) -> None:
     from rich.live import Live
 
-    console = Console(highlight=False, markup=False)
+    console = _console()
     with Live(console=console, auto_refresh=False, screen=True) as live:
         for view in views:
-            live.update(render(view, console.height), refresh=True)
+            live.update(render(view, console.size), refresh=True)

@@ -10,7 +10,15 @@ import click
 
 from aeron_spark.cli.arguments import connector_options, route_options, yes_option
 from aeron_spark.cli.main import SuggestingGroup
-from aeron_spark.cli.output import Prompt, json_option, print_json, print_table, print_warnings, time_cell
+from aeron_spark.cli.output import (
+    Prompt,
+    json_option,
+    print_json,
+    print_table,
+    print_warnings,
+    table_options,
+    time_cell,
+)
 from aeron_spark.cli.signals import catch_sigint, operation
 from aeron_spark.errors import OptionError
 from aeron_spark.texts import format_time, rounded_size
@@ -23,6 +31,8 @@ COLUMNS = (
     *("archive", "id#", "channel", "stream#", "session#", "start#", "end#", "state", "standing", "began", "ended"),
     "started by",
 )
+# Columns that a narrow terminal does not show, the first ones first.
+OPTIONAL = ("started by", "began", "standing", "ended", "archive", "session#", "start#")
 
 ids_argument = click.argument("ids", metavar="[ID]...", nargs=-1, type=click.IntRange(min=0))
 
@@ -41,7 +51,7 @@ def recordings() -> None:
 
 @recordings.command("list")
 @route_options
-@json_option
+@table_options
 def list_all(as_json: bool, **route_flags: Any) -> None:
     """List recordings: their positions, state, times, and the program that started them.
 
@@ -60,7 +70,7 @@ def list_all(as_json: bool, **route_flags: Any) -> None:
             for recording in listed:
                 print_json(_summary(recording))
             return
-        print_table("recordings", COLUMNS, map(_row, listed), empty="no recordings")
+        print_table("recordings", COLUMNS, map(_row, listed), empty="no recordings", optional=OPTIONAL)
 
 
 @recordings.command()

@@ -13,7 +13,7 @@ from aeron_spark.aeron.jvm import cluster_schema
 from aeron_spark.cli.formats import display_name, format_of
 from aeron_spark.cli.inputs import Input, InputReader, PlainReader, line_blocks, read_input
 from aeron_spark.cli.main import SuggestingGroup
-from aeron_spark.cli.output import json_option, print_json, print_table
+from aeron_spark.cli.output import print_json, print_table, table_options
 from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.log.sbe_rows import SbeBatches
 from aeron_spark.options import ReadOptions, SbeFormatOptions, SbeOptions
@@ -41,7 +41,7 @@ def sbe() -> None:
 @click.option("--times", metavar="TIMES", help="As the option sbeTimes.  [default: explicit]")
 @click.option("--enums", metavar="CHOICE", help="As the option sbeEnums.  [default: names]")
 @click.option("--sets", metavar="CHOICE", help="As the option sbeSets.  [default: names]")
-@json_option
+@table_options
 def describe(schema: str, message: str | None, as_json: bool, **flags: str | None) -> None:
     """Print the columns that the messages of the file SCHEMA become, with their Spark types.
 
@@ -74,6 +74,7 @@ def describe(schema: str, message: str | None, as_json: bool, **flags: str | Non
             for column in one.columns or (DescribedColumn("-", "-", 0, "no fields"),)
         ],
         empty="",
+        optional=("since version#", "template#"),
     )
     try:
         columns.check_names()

@@ -10,7 +10,7 @@ import click
 
 from aeron_spark.cli.admin_client import admin_options, ask, socket_path
 from aeron_spark.cli.main import FAILED, SuggestingGroup
-from aeron_spark.cli.output import json_option, print_json, print_table
+from aeron_spark.cli.output import json_option, print_json, print_table, table_options
 from aeron_spark.cli.signals import OperationError
 from aeron_spark.errors import ConnectError, OptionError
 from aeron_spark.texts import format_time, rounded_size
@@ -69,7 +69,7 @@ def server() -> None:
 @server.command()
 @admin_options
 @click.option("--ready", is_flag=True, help="Only say whether the server is ready: exit code 0, or 1 with the reasons.")
-@json_option
+@table_options
 def status(config: Path | None, streams_dir: Path | None, admin_socket: Path | None, ready: bool, as_json: bool) -> int:
     """Show the state of the server that runs on this machine, or with --ready only whether it is ready.
 

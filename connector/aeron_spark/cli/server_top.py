@@ -14,13 +14,23 @@ from aeron_spark.cli.output import compare_samples, make_table, print_json, prin
 from aeron_spark.texts import escape_text, format_time, rounded_size
 
 if TYPE_CHECKING:
-    from rich.console import Group, RenderableType
+    from rich.console import ConsoleDimensions, Group, RenderableType
 
 CONNECTION_COLUMNS: Final = (
     "id", "name", "address", "state", "idle s#", "round trip ms#", "calls#", "waiting#", "in a second#",
     "out a second#", "streams",
 )  # fmt: skip
 STREAM_COLUMNS: Final = ("stream", "state", "partitions#", "kept#", "written a second#")
+# Columns that a narrow terminal does not show, the first ones first.
+OPTIONAL: Final = ("calls#", "round trip ms#", "streams", "idle s#", "id", "waiting#")
+STREAM_OPTIONAL: Final = ("partitions#", "kept#")
+LINE_COLUMNS: Final = {
+    "connection": (
+        "time", "id", "name", "tag", "address", "state", "idle s", "round trip ms", "calls", "bytes waiting",
+        "in a second", "out a second", "streams",
+    ),
+    "stream": ("time", "stream", "state", "partitions", "kept", "written", "written a second"),
+}  # fmt: skip
 TABLE_BORDER_LINES: Final = 5  # title, header and border lines of a table
 STREAMS_DIVISOR: Final = 3  # streams take at most a third of the screen
 
@@ -52,7 +62,9 @@ class ServerView:
 def show_server(path: Path, interval_s: float, count: int | None, as_json: bool) -> None:
     """Show the server at an admin socket every ``interval_s`` seconds, ``count`` times or until Ctrl-C."""
     views = compare_samples(lambda: _read_sample(path), view_of, interval_s, count)
-    show_views(views, as_json, print_object=_print_object, print_rows=_print_rows, render=render_view)
+    show_views(
+        views, as_json, print_object=_print_object, print_rows=_print_rows, headers=LINE_COLUMNS, render=render_view
+    )
 
 
 def view_of(before: ServerSample, after: ServerSample) -> ServerView:
@@ -80,24 +92,25 @@ def view_of(before: ServerSample, after: ServerSample) -> ServerView:
     return ServerView(after.time, tuple(connections), tuple(streams))
 
 
-def render_view(view: ServerView, lines: int) -> Group:
-    """Return the view as two tables that fit a screen with this number of lines."""
+def render_view(view: ServerView, screen: ConsoleDimensions) -> Group:
+    """Return the view as two tables that fit the screen."""
     from rich.console import Group
     from rich.text import Text
 
-    stream_room = min(len(view.streams), max(1, lines // STREAMS_DIVISOR - TABLE_BORDER_LINES - 1))
+    stream_room = min(len(view.streams), max(1, screen.height // STREAMS_DIVISOR - TABLE_BORDER_LINES - 1))
     used = TABLE_BORDER_LINES + stream_room + 1 if view.streams else 1
-    connection_room = max(1, lines - used - TABLE_BORDER_LINES - 2)
+    connection_room = max(1, screen.height - used - TABLE_BORDER_LINES - 2)
     paused = sum(one["state"] == "paused" for one in view.connections)
     title = f"{len(view.connections)} connections, {paused} paused, at {format_time(view.time)}"
-    parts: list[RenderableType] = [
-        make_table(title, CONNECTION_COLUMNS, map(_connection_cells, view.connections[:connection_room]), fold=False)
-    ]
+    rows = map(_connection_cells, view.connections[:connection_room])
+    width = screen.width
+    parts: list[RenderableType] = [make_table(title, CONNECTION_COLUMNS, rows, width=width, optional=OPTIONAL)]
     parts += _hidden(len(view.connections) - connection_room)
     if not view.streams:
         return Group(*parts, Text("no streams"))
     title = f"{len(view.streams)} streams"
-    parts.append(make_table(title, STREAM_COLUMNS, map(_stream_cells, view.streams[:stream_room]), fold=False))
+    rows = map(_stream_cells, view.streams[:stream_room])
+    parts.append(make_table(title, STREAM_COLUMNS, rows, width=width, optional=STREAM_OPTIONAL))
     return Group(*parts, *_hidden(len(view.streams) - stream_room))
 
 

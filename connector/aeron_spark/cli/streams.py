@@ -15,7 +15,7 @@ from aeron_spark import texts
 from aeron_spark.cli.arguments import route_options, server_options, streams_of_flags, yes_option
 from aeron_spark.cli.formats import check_file, format_of
 from aeron_spark.cli.main import SuggestingGroup
-from aeron_spark.cli.output import Prompt, json_option, print_summary
+from aeron_spark.cli.output import Prompt, json_option, print_summary, table_options
 from aeron_spark.errors import OptionError
 from aeron_spark.log.facade import (
     Cells,
@@ -42,6 +42,9 @@ policy_option = click.option(
     help="strict: the first transaction fixes the columns, and only writers with evolveSchema=true and the grant "
     "manage add nullable ones. additive: each writer may add nullable columns.",
 )
+
+# Columns that a narrow terminal does not show, the first ones first.
+WRITER_OPTIONAL = ("single use", "changed", "owner")
 
 recording_option = click.option(
     "--recording",
@@ -70,7 +73,9 @@ Connected = Callable[[], "AbstractContextManager[Client]"]
 """Connects with the server of the command; an OptionError after it has exit code 1."""
 
 
-def named_command(*parameters: Callable[[Any], Any]) -> Callable[[Callable[..., Summary]], click.Command]:
+def named_command(
+    *parameters: Callable[[Any], Any], output_options: Callable[[Any], Any] = json_option
+) -> Callable[[Callable[..., Summary]], click.Command]:
     """Return the decorator for a command about the stream NAME of a server, with these ``parameters`` besides NAME.
 
     Its function gets what connects, the name, and the values of the parameters; it checks them before it connects.
@@ -84,7 +89,7 @@ def named_command(*parameters: Callable[[Any], Any]) -> Callable[[Callable[..., 
             values = {one: flags.pop(one) for one in own}
             print_summary(use(streams_of_flags(flags).named(name), name, **values), as_json)
 
-        decorators = (click.argument("name"), route_options, server_options, *parameters, json_option)
+        decorators = (click.argument("name"), route_options, server_options, *parameters, output_options)
         return streams.command()(reduce(lambda function, decorate: decorate(function), reversed(decorators), command))
 
     return add
@@ -93,7 +98,7 @@ def named_command(*parameters: Callable[[Any], Any]) -> Callable[[Callable[..., 
 @streams.command("list")
 @route_options
 @server_options
-@json_option
+@table_options
 def list_streams(as_json: bool, **route_flags: Any) -> None:
     """List the streams of an archive, or with --server those of a server.
 
@@ -106,7 +111,7 @@ def list_streams(as_json: bool, **route_flags: Any) -> None:
 @click.argument("name", required=False)
 @route_options
 @server_options
-@json_option
+@table_options
 def describe(name: str | None, as_json: bool, **route_flags: Any) -> None:
     """Describe a stream: payload, columns, size, retention, recordings or partitions.
 
@@ -116,7 +121,7 @@ def describe(name: str | None, as_json: bool, **route_flags: Any) -> None:
     print_summary(streams_of_flags(route_flags).describe(name), as_json)
 
 
-@named_command()
+@named_command(output_options=table_options)
 def usage(connected: Connected, name: str) -> Summary:
     """Show the disk space of the stream NAME, its stages, and the lag of its readers; needs --server.
 
@@ -167,7 +172,7 @@ def usage(connected: Connected, name: str) -> Summary:
 )
 @click.option("--dry-run", is_flag=True, help="Direct route: only show what would be deleted.")
 @yes_option
-@json_option
+@table_options
 def purge(
     name: str | None,
     before: str | None,
@@ -356,6 +361,7 @@ def reopen(connected: Connected, name: str) -> Summary:
 @named_command(
     click.argument("action", required=False, type=click.Choice(["release"]), metavar="[release"),
     click.argument("writer_id", required=False, metavar="ID]"),
+    output_options=table_options,
 )
 def writers(connected: Connected, name: str, action: str | None, writer_id: str | None) -> Summary:
     """List the writer ids of the stream NAME, or release ID from its key; needs --server and the grant 'manage'.
@@ -371,12 +377,16 @@ def writers(connected: Connected, name: str, action: str | None, writer_id: str 
     with connected() as client:
         found = client.stream_writers(name)
     rows = [_writer_row(one) for one in found]
-    return Summary([_writer_json(one) for one in found], [Table(f"writers of {name}", rows, empty="no writers")])
+    return Summary(
+        [_writer_json(one) for one in found],
+        [Table(f"writers of {name}", rows, empty="no writers", optional=WRITER_OPTIONAL)],
+    )
 
 
 @named_command(
     click.argument("action", required=False, type=click.Choice(["release"]), metavar="[release"),
     click.argument("reader", required=False, metavar="READER]"),
+    output_options=table_options,
 )
 def leases(connected: Connected, name: str, action: str | None, reader: str | None) -> Summary:
     """List the leases of the readers of the stream NAME, or end those of READER; needs --server and the grant 'manage'.

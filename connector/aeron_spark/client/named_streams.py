@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 DIRECT_ROUTE_OPTIONS: Final = ("channel", "streamId", "archive", "cluster")
 DIRECT_WRITE_OPTIONS: Final = ("ack", "record")
+# Columns that a narrow terminal does not show, the first ones first.
+STREAM_OPTIONAL: Final = ("created", "payload", "retention", "partitions#")
+PURGED_OPTIONAL: Final = ("earliest before#", "freed now#", "unreadable now#")
 STREAM_OPTIONS: Final = ("payload", "writerId", "evolveSchema")  # of a reader or writer, not of its connection
 
 
@@ -87,7 +90,7 @@ class ServerStreams:
         with self._connected() as client:
             found = client.streams()
         notes = [f"stream {one.name} is {one.state}: {one.problem}" for one in found if one.problem]
-        table = Table("streams", [_row(one) for one in found], empty="no streams")
+        table = Table("streams", [_row(one) for one in found], empty="no streams", optional=STREAM_OPTIONAL)
         return Summary([_json(one) for one in found], [table], notes=notes)
 
     def describe(self, name: str | None) -> Summary:
@@ -157,7 +160,7 @@ class ServerStreams:
             purged = _purged(client, stream, wanted, wait_s)
         objects = [_purged_json(one) for one in purged]
         if any(one.has_changed for one in purged):
-            return Summary(objects, [Table("purged", [_purged_row(one) for one in purged])])
+            return Summary(objects, [Table("purged", [_purged_row(one) for one in purged], optional=PURGED_OPTIONAL)])
         return Summary(objects, sentences=[f"nothing to purge: {_why_nothing(stream, purged, wanted)}"])
 
     def delete(self, name: str | None, recordings: Sequence[int], confirmation: Confirmation) -> Summary:

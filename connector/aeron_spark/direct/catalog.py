@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 # Read options need a stream; the archives, which are all that is read here, do not depend on it.
 ANY_STREAM: Final = {"channel": "aeron:ipc", "streamId": "0"}
+# Columns that a narrow terminal does not show, the first ones first.
+STREAM_OPTIONAL: Final = ("oldest", "archive", "newest", "active#", "recordings#")
+RECORDING_OPTIONAL: Final = ("source", "segment length#", "began", "segments#", "ended", "session#", "start#")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,10 @@ class DirectStreams:
         """Return a row for each stream."""
         with self._found() as (streams, _):
             rows = [_row(stream) for stream in streams]
-            return Summary([_json(stream) for stream in streams], [Table("streams", rows, empty="no streams")])
+            return Summary(
+                [_json(stream) for stream in streams],
+                [Table("streams", rows, empty="no streams", optional=STREAM_OPTIONAL)],
+            )
 
     def describe(self, name: str | None) -> Summary:
         """Return the properties, columns and recordings of one stream, by its alias or channel and stream id."""
@@ -141,7 +147,9 @@ class DirectStreams:
             "retention": None,
             "details": [_recording_json(one) for one in stream.recordings],
         }
-        recordings = Table("recordings", [_recording_row(one) for one in stream.recordings], "recording")
+        recordings = Table(
+            "recordings", [_recording_row(one) for one in stream.recordings], "recording", optional=RECORDING_OPTIONAL
+        )
         return Summary([_json(stream) | more], [table, recordings])
 
     def create(self, name: str, wanted: NewStream) -> NoReturn:

@@ -26,12 +26,16 @@ Cells = Mapping[str, str | int | None]
 
 
 class Table(NamedTuple):
-    """A table. In a pipe, the first cell of each line is ``kind``. Without rows, the sentence ``empty`` is printed."""
+    """A table. In a pipe, the first cell of each line is ``kind``. Without rows, the sentence ``empty`` is printed.
+
+    A narrow terminal does not show the ``optional`` columns, the first ones first.
+    """
 
     title: str
     rows: Sequence[Cells]
     kind: str | None = None
     empty: str = ""
+    optional: Sequence[str] = ()
 
 
 class Summary(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 
 from aeron_spark.aeron.counters import DriverInfo, StreamBacklog, SubscriberBacklog
 from aeron_spark.cli.driver_stats import Rate, Sample, View, rates_between, render_view
@@ -55,8 +55,8 @@ def test_the_display_fits_the_height_of_the_screen() -> None:
     assert lines[-1].startswith("and 88 more")
 
 
-def lines_of(seen: View, width: int, height: int | None = None) -> list[str]:
+def lines_of(seen: View, width: int, height: int = 50) -> list[str]:
     console = Console(width=width, file=io.StringIO())
     with console.capture() as captured:
-        console.print(render_view(seen, height))
+        console.print(render_view(seen, ConsoleDimensions(width, height)))
     return captured.get().splitlines()

@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from rich.cells import cell_len
 
 from aeron_spark.aeron.counters import DriverInfo, StreamBacklog
 from aeron_spark.cli import output
@@ -47,12 +50,13 @@ def test_keys_show_prints_a_line_for_authorized_keys_to_a_pipe(home: Path, tmp_p
     assert [one.key for one in read_clients(clients).entries] == [pair.public]
 
 
-def test_keys_show_prints_a_table_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_show_prints_a_whole_key_to_a_narrow_terminal(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("keys", "new")
     monkeypatch.setattr(output, "is_terminal", lambda: True)
-    shown = run("keys", "show")
-    assert "fingerprint" in shown
-    assert "│" in shown
+    monkeypatch.setenv("COLUMNS", "20")
+    lines = dict(line.split(maxsplit=1) for line in run("keys", "show").splitlines())
+    assert lines.keys() == {"public", "fingerprint", "identity"}
+    assert lines["public"] == public_text(read_identity(home / "identity").public)
 
 
 def test_a_table_to_a_pipe_has_one_line_per_row_with_tabs() -> None:
@@ -64,14 +68,78 @@ def test_a_table_to_a_pipe_has_one_line_per_row_with_tabs() -> None:
     assert printed_of(rows, kind="row").startswith("row\t1\t1234567\t")
 
 
-def printed_of(rows: list[tuple[object, ...]], kind: str | None = None) -> str:
+def printed_of(rows: list[tuple[object, ...]], *arguments: str, kind: str | None = None) -> str:
+    return table_of(("a#", "b#", "c", "d", "e"), rows, *arguments, kind=kind)
+
+
+def table_of(columns: Sequence[str], rows: list[tuple[object, ...]], *arguments: str, **more: Any) -> str:
+    """Return the output of a command with one table."""
     import click
 
     @click.command()
-    def one() -> None:
-        output.print_table("title", ("a#", "b#", "c", "d", "e"), rows, empty="nothing", kind=kind)
+    @output.table_options
+    def one(as_json: bool) -> None:
+        output.print_table("title", columns, rows, empty="nothing", **more)
 
-    return CliRunner().invoke(one, catch_exceptions=False).stdout
+    return CliRunner().invoke(one, arguments, catch_exceptions=False).stdout
+
+
+def test_a_header_line_names_the_columns_of_a_table_to_a_pipe() -> None:
+    assert printed_of([(1, 2, "c", "d", "e")], "--header") == "a\tb\tc\td\te\n1\t2\tc\td\te\n"
+    assert printed_of([(1, 2, "c", "d", "e")], "--header", kind="row").startswith("row\ta\tb\t")
+    assert printed_of([], "--header") == ""
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Make standard output a terminal with so many columns."""
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
+    return lambda columns: monkeypatch.setenv("COLUMNS", str(columns))
+
+
+COLUMNS = ("id#", "channel", "state", "began", "started by")
+LONG = "aeron:udp?endpoint=224.20.30.39:24326|interface=192.0.2.7"
+ROWS: list[tuple[object, ...]] = [
+    (1, LONG, "active", "2026-11-23T18:30:00.000Z", "a query\nof many lines"),
+    (1_234_567, "aeron:ipc", "\u4f60\u597d", None, "x" * 400),
+]
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 100, 150, 600])
+def test_a_row_has_one_line_on_a_terminal_of_any_width(terminal: Callable[[int], None], width: int) -> None:
+    """Regression: a recording took 24 lines of 80 characters."""
+    terminal(width)
+    lines = table_of(COLUMNS, ROWS, optional=("started by", "began")).splitlines()
+    assert len(lines) == 1 + 3 + len(ROWS) + 1  # the title, the header, the rows and the lower border
+    assert max(map(cell_len, lines)) <= width
+    assert "1,234,567" in lines[5]
+
+
+def test_columns_are_left_out_by_importance_and_the_title_counts_them(terminal: Callable[[int], None]) -> None:
+    """Long texts are cut off first, to the length of a time, and get the room that the other columns leave."""
+
+    def shown(width: int) -> list[str]:
+        terminal(width)
+        return table_of(COLUMNS, ROWS, optional=("started by", "began")).splitlines()
+
+    begin = "title (2 columns hidden, texts cut off: --wide shows all)"
+    assert shown(60)[0] == begin
+    assert "│ aeron:udp?endpoint=224.20.30.39:24… │ active" in shown(60)[4]
+    assert shown(90)[0] == "title (1 column hidden, texts cut off: --wide shows all)"
+    assert "2026-11-23T18:30:00.000Z" in shown(90)[4]
+    assert shown(150)[0] == "title (texts cut off: --wide shows all)"
+    assert LONG in shown(150)[4]
+    terminal(60)
+    assert table_of(COLUMNS[:3], [(1, "aeron:ipc", "active")]).startswith("title\n")
+
+
+def test_wide_shows_all_columns_and_whole_cells(terminal: Callable[[int], None]) -> None:
+    terminal(40)
+    lines = table_of(COLUMNS, ROWS, "--wide", optional=("started by", "began")).splitlines()
+    assert lines[0] == "title"
+    assert "x" * 400 in lines[6]
+    assert LONG in lines[4]
+    assert "of many lines" in lines[5]
 
 
 def test_an_empty_table_prints_its_sentence_to_standard_error() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 
 from aeron_spark.cli.main import main
 from aeron_spark.cli.server_top import ServerSample, ServerView, render_view, view_of
@@ -41,7 +41,7 @@ def view(before: list[Report], after: list[Report], *streams: tuple[Report, Repo
 def lines_of(seen: ServerView, width: int, height: int) -> list[str]:
     console = Console(width=width, file=io.StringIO())
     with console.capture() as captured:
-        console.print(render_view(seen, height))
+        console.print(render_view(seen, ConsoleDimensions(width, height)))
     return captured.get().splitlines()
 
 
