@@ -164,6 +164,8 @@ docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options
 	@mv docs/options.md.new docs/options.md
 	$(BIN)/python -m tools.keyword_source > keywords.py.new
 	@mv keywords.py.new connector/aeron_spark/options/keywords.py
+	$(BIN)/python -m tools.java_options > options.json.new
+	@mv options.json.new jars/spark/src/main/resources/io/aeronspark/spark/options.json
 	$(BIN)/python -m tools.command_page > docs/command-line.md.new
 	@mv docs/command-line.md.new docs/command-line.md
 	$(BIN)/python -m tools.event_page > docs/events.md.new

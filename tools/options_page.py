@@ -13,6 +13,7 @@ from aeron_spark.options.declaration import (
     READING,
     SERVER,
     WRITING,
+    Format,
     Option,
     Route,
     all_options,
@@ -22,7 +23,8 @@ _HEAD: Final = """\
 # Options
 
 Generated from the declarations of the options by `make docs`. Names are case-insensitive, as in Spark. Unknown options
-are refused, except those that Spark itself passes to a source or a sink.
+are refused, except those that Spark itself passes to a source or a sink. `format("aeron-jvm")` has only the direct
+route, so it refuses the options of the route through a server.
 
 Sizes are bytes, or `512KiB`, `64MiB`, `1GiB`, `1TiB` (powers of 1024). Durations are `100ms`, `30s`, `15min`, `1h`,
 `7d`, or plain seconds. `2m` is 2 MiB for a size and 2 minutes for a duration: write `2MiB` and `2min`.
@@ -76,6 +78,10 @@ def _sections(level: str, sections: Sequence[tuple[str, Sequence[Option]]]) -> I
 
 def _row(one: Option) -> str:
     meaning = f"Batch only. {one.meaning}" if one.where == BATCH_READ else one.meaning
+    if one.formats == {Format.AERON_JVM}:
+        meaning = f'Only in `format("aeron-jvm")`. {meaning}'
+    elif one.formats == {Format.AERON} and one.route is Route.DIRECT:
+        meaning = f'Not in `format("aeron-jvm")`. {meaning}'
     meaning = _OF_ROUTE[one.route] + meaning if one.route is not None and one.name not in _NAMING else meaning
     cells = (f"`{one.name}`", _default(one), _value(one), meaning)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

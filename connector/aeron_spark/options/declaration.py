@@ -46,6 +46,15 @@ class Route(Enum):
     SERVER = "server"
 
 
+class Format(Enum):
+    """A name of this connector in Spark, with its implementation: ``spark.read.format("aeron")``."""
+
+    AERON = "aeron"
+    """The source and sink in Python."""
+    AERON_JVM = "aeron-jvm"
+    """The source in Java, inside Spark's process. It has only the direct route."""
+
+
 class Restart(Enum):
     """Why a server applies the change of an option at its next start only."""
 
@@ -83,8 +92,8 @@ class Option:
     """A declared option. ``default`` is the text that is parsed if the option is not given, or None.
 
     ``ignored`` has the places where it is accepted and checked without effect, as in Spark's Kafka source. ``route`` is
-    the only route of the option; None means both. An option of a server is ``live``, which applies to a running server,
-    or has a reason for a ``restart``.
+    the only route of the option; None means both. ``formats`` are the formats of Spark that have it. An option of a
+    server is ``live``, which applies to a running server, or has a reason for a ``restart``.
     """
 
     name: str  # in Spark, TOML files and documents: ``maxConnections``
@@ -100,6 +109,7 @@ class Option:
     ignored: frozenset[Where]
     shown_default: str | None  # for documents, if the default is not a text
     route: Route | None
+    formats: frozenset[Format]
     required: bool
     live: bool
     restart: Restart | None
@@ -127,7 +137,7 @@ class _Declaration:
     default: object
     meaning: str
     example: str
-    only: tuple[frozenset[Where] | Route, ...]
+    only: tuple[frozenset[Where] | Route | Format, ...]
     batch_default: str | None
     low: int
     high: int
@@ -142,26 +152,35 @@ class _Declaration:
         """Return the option, the same for each class that declares it."""
         if self.option is None:
             value = None if self.default in (None, REQUIRED) else self.default
+            where = next((one for one in self.only if isinstance(one, frozenset)), where)
+            route = next((one for one in self.only if isinstance(one, Route)), None)
             self.option = Option(
                 name=re.sub("_([a-z])", lambda match: match[1].upper(), name),
                 argument=name,
                 type=kind,
                 default=value if value is None or isinstance(value, str) else kind.write(value),
                 meaning=self.meaning,
-                where=next((one for one in self.only if isinstance(one, frozenset)), where),
+                where=where,
                 example=self.example,
                 batch_default=self.batch_default,
                 low=self.low,
                 high=self.high,
                 ignored=self.ignored,
                 shown_default=self.shown,
-                route=next((one for one in self.only if isinstance(one, Route)), None),
+                route=route,
+                formats=self._formats(where, route),
                 required=self.default is REQUIRED,
                 live=self.live,
                 restart=self.restart,
             )
             _OPTIONS.append(self.option)
         return self.option
+
+    def _formats(self, where: frozenset[Where], route: Route | None) -> frozenset[Format]:
+        only = {one for one in self.only if isinstance(one, Format)}
+        if route is Route.SERVER or where <= ENDPOINT:
+            only.add(Format.AERON)  # the only one that connects to servers
+        return frozenset(only or Format)
 
     def field(self, declared: Option) -> Any:
         """Return the field of the dataclass."""
@@ -176,7 +195,7 @@ def option(
     meaning: str,
     *,
     example: str,
-    only: frozenset[Where] | Route | tuple[Any, ...] = (),
+    only: frozenset[Where] | Route | Format | tuple[Any, ...] = (),
     batch_default: str | None = None,
     low: int = 0,
     high: int = INT64_MAX,
@@ -189,9 +208,9 @@ def option(
     """Declare an option as a field of an OptionSet.
 
     ``default`` is a text, or a value such as a constant of another package. None means no default; ``shown`` describes
-    it in documents. ``only`` restricts the places of the option, or names its route. ``batch_default`` applies to batch
-    reads. ``low`` and ``high`` limit numbers, sizes and ranges. A ``secret`` does not appear in ``repr``. Of a server's
-    option, ``live`` or ``restart`` says when a change applies.
+    it in documents. ``only`` restricts the places of the option, or names its route or format. ``batch_default``
+    applies to batch reads. ``low`` and ``high`` limit numbers, sizes and ranges. A ``secret`` does not appear in
+    ``repr``. Of a server's option, ``live`` or ``restart`` says when a change applies.
     """
     narrowed = only if isinstance(only, tuple) else (only,)
     return _Declaration(
@@ -267,15 +286,17 @@ _Options = TypeVar("_Options", bound=OptionSet)
 
 
 class OptionReader:
-    """Reads the options that are given in one place (``where``). Names are case-insensitive.
+    """Reads the options that are given in one place (``where``), in Spark to ``spark_format``.
 
-    Values of programs and TOML files (numbers, booleans, lists) are read as texts. In Spark, options of an endpoint's
-    client are also allowed; they are stored separately, and not parsed. The constructor raises OptionError for an
-    option that is unknown, belongs elsewhere, is empty, or is given twice with different values.
+    Names are case-insensitive. Values of programs and TOML files (numbers, booleans, lists) are read as texts. In
+    Spark, options of an endpoint's client are also allowed; they are stored separately, and not parsed. The constructor
+    raises OptionError for an option that is unknown, belongs elsewhere, is empty, or is given twice with different
+    values.
     """
 
-    def __init__(self, options: Mapping[str, object], where: Where) -> None:
+    def __init__(self, options: Mapping[str, object], where: Where, spark_format: Format = Format.AERON) -> None:
         self.where = where
+        self.spark_format = spark_format
         self._texts: dict[str, str] = {}
         self._client_texts: dict[str, str] = {}
         for name, value in options.items():
@@ -297,7 +318,7 @@ class OptionReader:
         found = tuple(option for option in options_named(name) if not option.where <= ENDPOINT)
         for option in found:
             if self.where in option.where:
-                return option
+                return self._of_format(option)
         if found:
             raise _misplaced(found[0], self.where)
         lower = name.lower()
@@ -314,8 +335,23 @@ class OptionReader:
         found = options_named(name)
         for option in found:
             if Where.CLIENT in option.where:
-                return option
-        raise _misplaced(found[0], Where.CLIENT) if found else _unknown(name, self.where)
+                return self._of_format(option)
+        raise _misplaced(found[0], Where.CLIENT) if found else _unknown(name, self.where, self.spark_format)
+
+    def _of_format(self, option: Option) -> Option:
+        if self.spark_format in option.formats:
+            return option
+        own, (other,) = self.spark_format.value, (one.value for one in option.formats)
+        if option.route is Route.SERVER or option.where <= ENDPOINT:
+            raise OptionError(
+                f"option '{option.name}' is only for the route through a server, and format('{own}') has only the "
+                "direct route",
+                remedy=f"Use format('{other}').",
+            )
+        raise OptionError(
+            f"option '{option.name}' is only for format('{other}'), not for format('{own}')",
+            remedy=f"Use format('{other}'), or leave the option out.",
+        )
 
     def _endpoint_option(self, name: str) -> Option:
         found = _endpoint_options(name)
@@ -324,7 +360,7 @@ class OptionReader:
                 return option
         if found:
             raise _misplaced(found[0], self.where)
-        raise _unknown(name, self.where)
+        raise _unknown(name, self.where, self.spark_format)
 
     def __contains__(self, name: str) -> bool:
         return name in self._texts
@@ -413,12 +449,13 @@ def _text_of(value: object) -> str:
     return str(value).strip()
 
 
-def _unknown(name: str, where: Where) -> OptionError:
+def _unknown(name: str, where: Where, spark_format: Format) -> OptionError:
     replacement = replacement_of_option(name) if where in EVERYWHERE else None
     if replacement is not None:
         return OptionError(f"option '{_shorten(name)}' is one of Spark's Kafka source or sink", remedy=replacement)
-    own = {option.name.lower(): option.name for option in all_options() if where in option.where}
-    client = {} if where in ENDPOINT else {one.name.lower(): one.name for one in all_options() if one.where & CLIENT}
+    options = [option for option in all_options() if spark_format in option.formats]
+    own = {option.name.lower(): option.name for option in options if where in option.where}
+    client = {} if where in ENDPOINT else {one.name.lower(): one.name for one in options if one.where & CLIENT}
     known = client | own
     nearest = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     remedy = (

@@ -11,6 +11,7 @@ from aeron_spark.options.declaration import (
     EVERYWHERE,
     READING,
     REQUIRED,
+    Format,
     OptionReader,
     OptionSet,
     Route,
@@ -115,7 +116,7 @@ class DirectRoute(OptionSet, where=EVERYWHERE):
         "`log`: read the log of an Aeron Cluster, in place of `channel` and `streamId`, from the archive of a member "
         "or a ClusterBackup node. `aeronDir` is its media driver. A member's log is read up to the commit position.",
         example="log",
-        only=(READING, Route.DIRECT),
+        only=(READING, Route.DIRECT, Format.AERON),
     )
     cluster_uncommitted: bool = option(
         False,
@@ -123,7 +124,7 @@ class DirectRoute(OptionSet, where=EVERYWHERE):
         "election, and rows of such entries are then wrong. Without it, a log whose commit position is unknown is "
         "refused.",
         example="true",
-        only=(READING, Route.DIRECT),
+        only=(READING, Route.DIRECT, Format.AERON),
     )
 
     @classmethod
@@ -364,8 +365,9 @@ def _refuse_server_options(reader: OptionReader) -> None:
             remedy="Add 'server', or leave the option out and give 'channel' and 'streamId' for the direct route.",
         )
     if not any(name in reader for name in ("channel", "streamId", "cluster")):
+        has_servers = reader.spark_format is Format.AERON
         raise OptionError(
             "no stream is named: option 'channel' is required, with 'streamId'",
-            remedy=f"{example(DirectRoute.declared['channel'])}.option('streamId', '1001'); or, through a server, give "
-            "'server', 'stream' and 'serverKey'.",
+            remedy=f"{example(DirectRoute.declared['channel'])}.option('streamId', '1001')"
+            + ("; or, through a server, give 'server', 'stream' and 'serverKey'." if has_servers else ""),
         )

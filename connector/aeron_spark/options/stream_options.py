@@ -13,6 +13,7 @@ from aeron_spark.options.declaration import (
     READING,
     STREAMING_WRITE,
     WRITING,
+    Format,
     Option,
     OptionReader,
     OptionSet,
@@ -128,8 +129,14 @@ class SbeFormatOptions(OptionSet, where=EVERYWHERE):
 
     def check_sbe(self, payload: str, given: tuple[str, ...]) -> None:
         """Raise OptionError for ``payload=sbe`` without a schema, and for ``given`` options with another payload."""
-        if payload == "sbe" and self.sbe_schema is None:
+        if payload == "sbe" and self.sbe_schema is None and "sbeTable" not in given:
             raise no_schema()
+        if payload == "sbe" and "sbeTable" in given and len(given) > 1:
+            setting = next(name for name in given if name != "sbeTable")
+            raise OptionError(
+                f"option 'sbeTable' is a compiled schema with its settings, and '{setting}' is one of them",
+                remedy="Leave one of them out, or compile the table with this setting.",
+            )
         if payload != "sbe" and given:
             raise OptionError(
                 f"option '{given[0]}' is only for payload=sbe, and 'payload' is '{payload}'",
@@ -164,6 +171,13 @@ class SbeOptions(SbeFormatOptions, where=READING):
         "other entries are left out.",
         example="sequence",
         shown="`one`; with `cluster=log` `cluster`",
+    )
+    sbe_table: str | None = option(
+        None,
+        "A schema that `aeron-spark sbe compile` has compiled, with its settings, in place of all other options "
+        "`sbe…`: the path of its file, a file name in SparkFiles, or the text itself. For programs without Python.",
+        example="/schemas/trade.json",
+        only=Format.AERON_JVM,
     )
 
     def reader_settings(self, *, metadata: bool) -> SbeSettings:
@@ -375,7 +389,7 @@ class ReadOptions(SbeOptions, where=READING):
         "clients' messages: leadership terms, sessions, timers and actions. They need no `sbeSchema`, and `sbeMessage` "
         "can choose some of them.",
         example="true",
-        only=Route.DIRECT,
+        only=(Route.DIRECT, Format.AERON),
     )
     idle_timeout: Seconds = option(
         "30s", "Longest wait of a task for recorded data that does not arrive.", example="30s"
@@ -395,10 +409,12 @@ class ReadOptions(SbeOptions, where=READING):
             self.check_sbe(self.payload, self.given_sbe)
 
     @classmethod
-    def parse(cls, options: Mapping[str, object], *, streaming: bool) -> ReadOptions:
+    def parse(
+        cls, options: Mapping[str, object], *, streaming: bool, spark_format: Format = Format.AERON
+    ) -> ReadOptions:
         """Parse the options that Spark passes to a reader. Raises OptionError for the first wrong option."""
         where = Where.READ_STREAM if streaming else Where.READ_BATCH
-        reader = OptionReader(options, where)
+        reader = OptionReader(options, where, spark_format)
         route = route_of(reader)
         if "startingTimestamp" in reader and "startingOffsets" in reader:
             raise OptionError(

@@ -40,9 +40,10 @@ STREAM_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _MOMENT: Final = re.compile(
     r"(\d{4}-\d{2}-\d{2})"  # day
     r"(?:(?:[Tt]|\s+)(\d{2}:\d{2}(?::\d{2})?)(?:[.,](\d{1,9}))?)?"  # time of day, and its fraction of a second
-    r"\s*([Zz]|[+-]\d{2}(?::?\d{2})?)?",  # zone
+    r"\s*([Zz]|[+-]\d{2}(?::?[0-5]\d)?)?",  # zone
     re.ASCII,
 )
+_ARCHIVE_COMMA: Final = re.compile(r",(?=\s*(?:aeron(?:-spy)?:|embedded(?!\w)|,|\Z))", re.ASCII)
 _NUMBER: Final = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
 # 32 bytes as hex, or as base64 of either alphabet; write "./" before a path that looks the same
 _KEY: Final = re.compile(r"[0-9A-Fa-f]{64}|[A-Za-z0-9+/_-]{43}=|[A-Za-z0-9+_-]{43}|[A-Za-z0-9+][A-Za-z0-9+/]{42}")
@@ -158,7 +159,7 @@ def parse_session_ids(text: str) -> tuple[int, ...]:
 
 def split_archives(text: str) -> tuple[str, ...]:
     """Split several control channels at each comma before ``aeron:``, ``aeron-spy:`` or ``embedded``."""
-    parts = [part.strip() for part in re.split(r",(?=\s*(?:aeron(?:-spy)?:|embedded\b|,|$))", text)]
+    parts = [part.strip() for part in _ARCHIVE_COMMA.split(text)]
     if not all(parts):
         raise ValueError("control channel URIs separated by commas, or embedded")
     if len(set(parts)) != len(parts):
@@ -177,7 +178,7 @@ def parse_offsets(text: str, default: Edge) -> WantedOffsets:
         'earliest, latest, or JSON of recordings to positions such as {"embedded/7": 4096, "embedded/8": "latest"}'
     )
     try:
-        pairs = json.loads(text, object_pairs_hook=_Pairs, parse_constant=_refuse)
+        pairs = json.loads(text, object_pairs_hook=_Pairs, parse_float=_Fraction, parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise ValueError(expected) from None
     if not isinstance(pairs, _Pairs):
@@ -197,6 +198,12 @@ class _Pairs:
 
     def __init__(self, items: list[tuple[str, object]]) -> None:
         self.items = items
+
+
+class _Fraction(str):
+    """The text of a JSON number that is not whole, which can be too large for a float."""
+
+    __slots__ = ()
 
 
 def _refuse(constant: str) -> object:
@@ -224,7 +231,9 @@ def _position(name: str, value: object) -> int | Edge:
 
 def _text_of(value: object) -> str:
     """Return a JSON value as it appears in an error."""
-    return "an object" if isinstance(value, _Pairs) else str(value)
+    if isinstance(value, _Pairs | list):
+        return "an object" if isinstance(value, _Pairs) else "a list"
+    return json.dumps(value) if isinstance(value, bool | None) else str(value)
 
 
 def parse_number(text: str, low: int, high: int) -> float:

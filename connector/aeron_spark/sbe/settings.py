@@ -101,7 +101,7 @@ def parse_decimals(text: str) -> DecimalColumns:
     """Parse ``exact``, ``double`` or ``decimal(precision,scale)``. Raises ValueError."""
     if text in ("exact", "double"):
         return DecimalColumns(text)
-    match = re.fullmatch(r"decimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)", text, re.IGNORECASE)
+    match = re.fullmatch(r"decimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)", text, re.IGNORECASE | re.ASCII)
     if match is None or not 1 <= int(match[1]) <= 38 or int(match[2]) > int(match[1]):
         raise ValueError("'exact', 'double' or 'decimal(precision,scale)' with a precision of at most 38")
     return DecimalColumns("decimal", int(match[1]), int(match[2]))

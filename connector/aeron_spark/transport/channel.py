@@ -35,8 +35,6 @@ FRAME_ALIGNMENT: Final = 32  # FrameDescriptor.FRAME_ALIGNMENT, also the length 
 MAX_RESEND_MAX: Final = 256  # Configuration.MAX_RESEND_MAX
 CONTROL_MODES: Final = ("dynamic", "manual", "response")
 
-Check = Callable[[str], None]
-
 _SIZE = re.compile(r"([0-9]{1,18})([kKmMgG]?)", re.ASCII)
 _DURATION = re.compile(r"[0-9]{1,18}(?:[num]?s)?", re.ASCII | re.IGNORECASE)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
@@ -54,121 +52,139 @@ def parse_size(text: str) -> int:
 def nearest(name: str) -> str | None:
     """Return the most similar parameter name, or None."""
     spelt = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name.strip()).replace("_", "-").lower()
-    if spelt in CHECKS:
+    if spelt in PARAMETERS:
         return spelt
-    if spelt in _OTHER_NAMES:
-        return _OTHER_NAMES[spelt]
-    close = difflib.get_close_matches(spelt, CHECKS, n=1, cutoff=0.6)
+    if spelt in OTHER_NAMES:
+        return OTHER_NAMES[spelt]
+    close = difflib.get_close_matches(spelt, PARAMETERS, n=1, cutoff=0.6)
     return close[0] if close else None
 
 
-def _any(text: str) -> None:
+@dataclass(frozen=True, slots=True)
+class ParameterType:
+    """The type of a parameter's value: the limits of a number, and the texts that a value must or may have.
+
+    ``name`` is the type for other programs, which have a check for each name.
+    """
+
+    name: str
+    verify: Callable[[str, ParameterType], None]
+    low: int = 0
+    high: int = 0
+    words: tuple[str, ...] = ()
+
+    def check(self, text: str) -> None:
+        """Raise ValueError with a phrase for a text that is not such a value."""
+        self.verify(text, self)
+
+
+def _text(text: str, kind: ParameterType) -> None:
     """Accept any text; the channel checks addresses, together with other parameters."""
 
 
-def _size(text: str) -> None:
+def _size(text: str, kind: ParameterType) -> None:
     parse_size(text)
 
 
-def _term_length(text: str) -> None:
+def _term_length(text: str, kind: ParameterType) -> None:
     size = parse_size(text)
     if not TERM_MIN_BYTES <= size <= TERM_MAX_BYTES or size & (size - 1):
         raise ValueError("is not a power of two from 64k to 1g")
 
 
-def _mtu(text: str) -> None:
+def _mtu(text: str, kind: ParameterType) -> None:
     size = parse_size(text)
     if not FRAME_ALIGNMENT < size <= MTU_MAX_BYTES or size % FRAME_ALIGNMENT:
         raise ValueError("is not a multiple of 32 from 64 to 65504")
 
 
-def _duration(text: str) -> None:
+def _duration(text: str, kind: ParameterType) -> None:
     if _DURATION.fullmatch(text) is None:
         raise ValueError("is not a duration such as 5s, 200ms, 10us or 1000ns")
 
 
-def _boolean(text: str) -> None:
+def _flag(text: str, kind: ParameterType) -> None:
     if text not in ("true", "false"):
         raise ValueError("is neither true nor false")
 
 
-def _group(text: str) -> None:
-    if text not in ("true", "false", "infer"):
-        raise ValueError("is not one of true, false, infer")
+def _word(text: str, kind: ParameterType) -> None:
+    if text not in kind.words:
+        raise ValueError(f"is not one of {', '.join(kind.words)}")
 
 
-def _control_mode(text: str) -> None:
-    if text not in CONTROL_MODES:
-        raise ValueError(f"is not one of {', '.join(CONTROL_MODES)}")
+def _number(text: str, kind: ParameterType) -> None:
+    if text in kind.words:
+        return
+    if _INTEGER.fullmatch(text) is None or not kind.low <= int(text) <= kind.high:
+        alternatives = f", nor {' nor '.join(kind.words)}" if kind.words else ""
+        raise ValueError(f"is not a number from {kind.low} to {kind.high}{alternatives}")
 
 
-def _integer(low: int, high: int, *words: str) -> Check:
-    def check(text: str) -> None:
-        if text in words:
-            return
-        if _INTEGER.fullmatch(text) is None or not low <= int(text) <= high:
-            alternatives = f", nor {' nor '.join(words)}" if words else ""
-            raise ValueError(f"is not a number from {low} to {high}{alternatives}")
-
-    return check
+def _session_id(text: str, kind: ParameterType) -> None:
+    if text.startswith("tag:"):
+        _TAG.check(text.removeprefix("tag:"))
+    else:
+        _number(text, kind)
 
 
+def _integer(low: int, high: int, *words: str) -> ParameterType:
+    return ParameterType("number", _number, low, high, words)
+
+
+_TEXT: Final = ParameterType("text", _text)
+_SIZE_TYPE: Final = ParameterType("size", _size)
+_DURATION_TYPE: Final = ParameterType("duration", _duration)
+_FLAG: Final = ParameterType("true or false", _flag)
 _INT32: Final = _integer(-(2**31), 2**31 - 1)
+_TAG: Final = _integer(0, 2**63 - 1)
 _TIMESTAMP_OFFSET: Final = _integer(0, MTU_MAX_BYTES, "reserved")
 
-
-def _session_id(text: str) -> None:
-    if text.startswith("tag:"):
-        _integer(0, 2**63 - 1)(text.removeprefix("tag:"))
-    else:
-        _INT32(text)
-
-
-CHECKS: Final[dict[str, Check]] = {
-    "endpoint": _any,
-    "interface": _any,
-    "control": _any,
-    "control-mode": _control_mode,
+PARAMETERS: Final[dict[str, ParameterType]] = {
+    "endpoint": _TEXT,
+    "interface": _TEXT,
+    "control": _TEXT,
+    "control-mode": ParameterType("word", _word, words=CONTROL_MODES),
     "init-term-id": _INT32,
     "term-id": _INT32,
     "term-offset": _integer(0, TERM_MAX_BYTES),
-    "term-length": _term_length,
-    "mtu": _mtu,
+    "term-length": ParameterType("term length", _term_length),
+    "mtu": ParameterType("mtu", _mtu),
     "ttl": _integer(0, 255),
-    "session-id": _session_id,
+    "session-id": ParameterType("session id", _session_id, _INT32.low, _INT32.high),
     "stream-id": _INT32,
-    "linger": _duration,
-    "reliable": _boolean,
-    "tags": _any,
-    "sparse": _boolean,
-    "alias": _any,
-    "eos": _boolean,
-    "tether": _boolean,
-    "group": _group,
-    "rejoin": _boolean,
-    "cc": _any,
-    "fc": _any,
+    "linger": _DURATION_TYPE,
+    "reliable": _FLAG,
+    "tags": _TEXT,
+    "sparse": _FLAG,
+    "alias": _TEXT,
+    "eos": _FLAG,
+    "tether": _FLAG,
+    "group": ParameterType("word", _word, words=("true", "false", "infer")),
+    "rejoin": _FLAG,
+    "cc": _TEXT,
+    "fc": _TEXT,
     "gtag": _integer(-(2**63), 2**63 - 1),
-    "ssc": _boolean,
-    "so-sndbuf": _size,
-    "so-rcvbuf": _size,
-    "rcv-wnd": _size,
-    "pub-wnd": _size,
+    "ssc": _FLAG,
+    "so-sndbuf": _SIZE_TYPE,
+    "so-rcvbuf": _SIZE_TYPE,
+    "rcv-wnd": _SIZE_TYPE,
+    "pub-wnd": _SIZE_TYPE,
     "media-rcv-ts-offset": _TIMESTAMP_OFFSET,
     "channel-rcv-ts-offset": _TIMESTAMP_OFFSET,
     "channel-snd-ts-offset": _TIMESTAMP_OFFSET,
-    "response-endpoint": _any,
+    "response-endpoint": _TEXT,
     "response-correlation-id": _integer(-1, 2**63 - 1, "prototype"),
-    "nak-delay": _duration,
+    "nak-delay": _DURATION_TYPE,
     "max-resend": _integer(1, MAX_RESEND_MAX),
-    "untethered-window-limit-timeout": _duration,
-    "untethered-linger-timeout": _duration,
-    "untethered-resting-timeout": _duration,
+    "untethered-window-limit-timeout": _DURATION_TYPE,
+    "untethered-linger-timeout": _DURATION_TYPE,
+    "untethered-resting-timeout": _DURATION_TYPE,
 }
-"""The parameter names of Aeron 1.51 (CommonContext), with the check of each value."""
+"""The parameter names of Aeron 1.51 (CommonContext), with the type of each value."""
 
 # Names in Aeron's builder and documentation that differ from the parameter's name in a URI.
-_OTHER_NAMES: Final = {
+OTHER_NAMES: Final[dict[str, str]] = {
     "network-interface": "interface",
     "control-endpoint": "control",
     "mdc-control": "control",
@@ -459,11 +475,11 @@ def _split(text: str, query: str) -> tuple[tuple[str, str], ...]:
 
 
 def _check_name(name: str) -> None:
-    if name not in CHECKS:
+    if name not in PARAMETERS:
         close = nearest(name)
         raise OptionError(
             f"Aeron 1.51 has no channel parameter {name!r}",
-            remedy=f"Did you mean {close!r}?" if close else f"Choose from {', '.join(sorted(CHECKS))}",
+            remedy=f"Did you mean {close!r}?" if close else f"Choose from {', '.join(sorted(PARAMETERS))}",
         )
 
 
@@ -475,7 +491,7 @@ def _check_parameter(name: str, value: str) -> None:
             remedy="Give it a value, or omit the parameter",
         )
     try:
-        CHECKS[name](value)
+        PARAMETERS[name].check(value)
     except ValueError as error:
         raise OptionError(f"the channel parameter {name}={value} {error}", remedy="Correct or omit it") from None
 

@@ -26,6 +26,7 @@ from aeron_spark.options.endpoint_options import flags_of
 from aeron_spark.options.routes import DirectRoute, ServerRoute
 from aeron_spark.protocol.ids import FIRST_SESSION_ID, LAST_SESSION_ID
 from aeron_spark.protocol.tickets import MAX_SESSIONS
+from tests.jvm_options import format_of
 from tests.programs import ROOT
 from tools.options_page import options_page
 
@@ -44,6 +45,7 @@ PUBLIC = {
         "sbeTimes",
         "sbeEnums",
         "sbeSets",
+        "sbeTable",
         "payload",
         "startingOffsets",
         "startingTimestamp",
@@ -141,7 +143,7 @@ PLACES = [(option, where) for option in all_options() for where in Where if wher
 @pytest.mark.parametrize(("option", "where"), PLACES, ids=[f"{option.name}-{where.value}" for option, where in PLACES])
 def test_the_parser_accepts_defaults_and_examples(option: Option, where: Where) -> None:
     assert (read(OptionReader({}, where), option) is None) == (option.default_in(where) is None)
-    assert read(OptionReader({option.name: option.example}, where), option) is not None
+    assert read(OptionReader({option.name: option.example}, where, format_of(option)), option) is not None
     assert option.example in example(option)
     if where in ENDPOINT:
         assert option.flag in example(option)

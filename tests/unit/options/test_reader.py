@@ -8,17 +8,19 @@ from aeron_spark.errors import OptionError
 from aeron_spark.options.declaration import (
     ENDPOINT,
     EVERYWHERE,
+    Format,
     OptionReader,
     Where,
     all_options,
     has_batch_only_options,
 )
 from aeron_spark.protocol.sources import Network
+from tests.jvm_options import format_of
 
 
-def refused(options: dict[str, object], where: Where = Where.READ_STREAM) -> str:
+def refused(options: dict[str, object], where: Where = Where.READ_STREAM, spark_format: Format = Format.AERON) -> str:
     with pytest.raises(OptionError) as caught:
-        OptionReader(options, where)
+        OptionReader(options, where, spark_format)
     assert caught.value.remedy
     return str(caught.value)
 
@@ -73,8 +75,8 @@ def test_the_error_for_a_misspelt_option_suggests_the_right_name(name: str) -> N
     for wrong in misspelt(name):
         if wrong.lower() in known:
             continue
-        assert refused({wrong: "x"}, where).startswith(f"unknown option '{wrong}'. Did you mean '")
-    assert f"Did you mean '{name}'?" in refused({name[:-1] + "_" + name[-1]: "x"}, where)
+        assert refused({wrong: "x"}, where, format_of(option)).startswith(f"unknown option '{wrong}'. Did you mean '")
+    assert f"Did you mean '{name}'?" in refused({name[:-1] + "_" + name[-1]: "x"}, where, format_of(option))
 
 
 def test_the_error_for_an_unknown_name_lists_the_options_of_the_place() -> None:

@@ -199,7 +199,7 @@ def test_offsets(text: str, expected: WantedOffsets) -> None:
         ('{"seven": 32}', "not 'seven'"),
         ('{"\\ud800/7": 32}', r"not '\ud800/7'"),
         ('{"7": -32}', "the value of '7' is -32"),
-        ('{"7": true}', "the value of '7' is True"),
+        ('{"7": true}', "the value of '7' is true"),
         ('{"7": 32.0}', "the value of '7' is 32.0"),
         ('{"7": {"0": 32}}', "the value of '7' is an object"),
         ('{"7": 9223372036854775808}', "the value of '7' is 9223372036854775808"),

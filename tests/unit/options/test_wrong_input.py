@@ -6,7 +6,18 @@ import pytest
 
 from aeron_spark.errors import OptionError
 from aeron_spark.options import ClientOptions, ReadOptions, ServerOptions, ServerRoute, WriteOptions
-from aeron_spark.options.declaration import CLIENT, ENDPOINT, EVERYWHERE, READING, Option, Route, Where, all_options
+from aeron_spark.options.declaration import (
+    CLIENT,
+    ENDPOINT,
+    EVERYWHERE,
+    READING,
+    Format,
+    Option,
+    Route,
+    Where,
+    all_options,
+)
+from tests.jvm_options import format_of
 
 STREAM = {"channel": "aeron:ipc", "streamId": "1001"}
 SPARK = [where for where in Where if where in EVERYWHERE]
@@ -14,13 +25,13 @@ OPTIONS = [(option, where) for option in all_options() for where in Where if whe
 NAMES = [f"{option.name}-{where.value}" for option, where in OPTIONS]
 
 
-def parse(options: dict[str, str], where: Where) -> object:
+def parse(options: dict[str, str], where: Where, spark_format: Format = Format.AERON) -> object:
     if where in ENDPOINT:
         own = {name: text for name, text in options.items() if name not in STREAM}
         return ServerOptions.parse("", own) if where is Where.SERVER else ClientOptions.parse("h:1", own)
     streaming = where in (Where.READ_STREAM, Where.WRITE_STREAM)
     if where in READING:
-        return ReadOptions.parse(options, streaming=streaming)
+        return ReadOptions.parse(options, streaming=streaming, spark_format=spark_format)
     return WriteOptions.parse(options, streaming=streaming)
 
 
@@ -41,14 +52,14 @@ def test_a_misspelt_option_is_refused_with_the_nearest_name(option: Option, wher
         if wrong.lower() in known:
             continue
         with pytest.raises(OptionError) as caught:
-            parse(STREAM | {wrong: option.example}, where)
+            parse(STREAM | {wrong: option.example}, where, format_of(option))
         assert str(caught.value) == f"unknown option '{wrong}'. Did you mean '{option.name}'?"
 
 
 @pytest.mark.parametrize(("option", "where"), OPTIONS, ids=NAMES)
 def test_an_option_without_a_value_is_refused_with_an_example(option: Option, where: Where) -> None:
     with pytest.raises(OptionError) as caught:
-        parse(STREAM | {option.name: " "}, where)
+        parse(STREAM | {option.name: " "}, where, format_of(option))
     assert str(caught.value).startswith(f"option '{option.name}' has no value. For example ")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aeron_spark.transport.channel import CHECKS
+from aeron_spark.transport.channel import PARAMETERS
 from tests.unit.transport.test_channel import UDP, parse, refusal
 
 
@@ -38,7 +38,7 @@ def test_the_error_of_an_unknown_parameter_has_the_most_similar_name(name: str, 
 def test_the_error_of_an_unknown_parameter_without_a_similar_name_has_all_names() -> None:
     text = refusal(f"{UDP}|qqq=1")
     assert "Choose from alias, cc, channel-rcv-ts-offset, " in text
-    assert all(name in text for name in CHECKS)
+    assert all(name in text for name in PARAMETERS)
 
 
 @pytest.mark.parametrize(

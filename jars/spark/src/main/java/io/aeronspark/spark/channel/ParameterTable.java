@@ -17,7 +17,7 @@ import java.util.regex.Pattern;
 /** The parameters of Aeron's channels, with the check of each value. Immutable; for all threads. */
 final class ParameterTable
 {
-    static final ParameterTable INSTANCE = new ParameterTable(Declarations.part("channelParameters"));
+    static final ParameterTable INSTANCE = new ParameterTable();
 
     private static final BigInteger TERM_MIN_BYTES = BigInteger.valueOf(64 << 10);
     private static final BigInteger TERM_MAX_BYTES = BigInteger.valueOf(1 << 30);
@@ -29,11 +29,11 @@ final class ParameterTable
     private final Map<String, Parameter> parameters = new LinkedHashMap<>();
     private final Map<String, String> otherNames = new LinkedHashMap<>();
 
-    private ParameterTable(final JsonNode declared)
+    private ParameterTable()
     {
-        declared.required("parameters").properties().forEach(
+        Declarations.part("channelParameters").properties().forEach(
             (entry) -> parameters.put(entry.getKey(), Parameter.of(entry.getValue())));
-        declared.required("otherNames").properties().forEach(
+        Declarations.part("otherParameterNames").properties().forEach(
             (entry) -> otherNames.put(entry.getKey(), entry.getValue().textValue()));
     }
 
@@ -121,7 +121,8 @@ final class ParameterTable
                 case "mtu" -> checkMtu(text);
                 case "duration" -> require(
                     DURATION.matcher(text).matches(), "is not a duration such as 5s, 200ms, 10us or 1000ns");
-                case "true or false" -> require(words.contains(text), "is neither true nor false");
+                case "true or false" -> require(
+                    "true".equals(text) || "false".equals(text), "is neither true nor false");
                 case "word" -> require(words.contains(text), "is not one of " + String.join(", ", words));
                 case "number" -> checkNumber(text);
                 case "session id" -> checkSessionId(text);

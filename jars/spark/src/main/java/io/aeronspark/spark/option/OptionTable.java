@@ -6,6 +6,7 @@ import io.aeronspark.spark.error.OptionError;
 import io.aeronspark.spark.error.PythonText;
 
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -24,6 +25,8 @@ final class OptionTable
     private final List<Option> options = new ArrayList<>();
     private final Map<String, List<Option>> byName = new HashMap<>();
     private final Set<String> sparkOptions = new HashSet<>();
+    /** Names of Kafka's source in lower case, and what replaces them. One that ends with a dot is a prefix. */
+    private final Map<String, String> kafkaOptions = new HashMap<>();
 
     private OptionTable()
     {
@@ -34,6 +37,8 @@ final class OptionTable
             byName.computeIfAbsent(lower(option.name()), (name) -> new ArrayList<>()).add(option);
         }
         Declarations.part("sparkOptions").forEach((name) -> sparkOptions.add(name.textValue()));
+        Declarations.part("kafkaOptions").properties().forEach(
+            (entry) -> kafkaOptions.put(entry.getKey(), entry.getValue().textValue()));
     }
 
     static String lower(final String name)
@@ -56,6 +61,12 @@ final class OptionTable
     /** Return the error for a name that no option has. */
     OptionError unknown(final String name, final Where where)
     {
+        final String replacement = replacementOf(lower(name));
+        if (replacement != null)
+        {
+            return new OptionError(
+                "option '" + PythonText.shorten(name) + "' is one of Spark's Kafka source or sink", replacement);
+        }
         final Map<String, String> known = new TreeMap<>();
         for (final Option option : options)
         {
@@ -70,5 +81,14 @@ final class OptionTable
             nearest == null ?
             "The options are: " + String.join(", ", known.values()) :
             "Did you mean '" + known.get(nearest) + "'?");
+    }
+
+    private String replacementOf(final String lower)
+    {
+        final String prefix = kafkaOptions.keySet().stream()
+            .filter((name) -> name.endsWith(".") && lower.startsWith(name))
+            .max(Comparator.comparingInt(String::length))
+            .orElse(lower);
+        return kafkaOptions.getOrDefault(lower, kafkaOptions.get(prefix));
     }
 }

@@ -1,0 +1,99 @@
+"""Answers to cases of options, in the form of the Java source: ``OptionAnswers`` gives the same for the same case."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
+from enum import Enum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from aeron_spark.errors import OptionError
+from aeron_spark.options import DirectRoute, Moment, ReadOptions, WantedOffsets
+from aeron_spark.options.declaration import Format, Option
+from aeron_spark.sbe.settings import TimeColumns
+from tests.class_data import QUICK
+from tests.programs import CONNECTOR, ROOT, Program
+
+PROGRAM: Final = ROOT / "jars/spark/src/test/java/io/aeronspark/spark/option/OptionAnswers.java"
+_EDGES: Final = {"earliest": -2, "latest": -1}
+_NANOS: Final = 1_000_000_000
+_SECONDS: Final = ("DURATION", "DURATION-OR-ZERO")
+
+
+def answer(options: Mapping[str, str], *, streaming: bool) -> dict[str, Any]:
+    """Return the values of all options of ``format("aeron-jvm")``, or the error. Times are in nanoseconds."""
+    try:
+        read = ReadOptions.parse(options, streaming=streaming, spark_format=Format.AERON_JVM)
+    except OptionError as error:
+        return {"error": {"what": error.what, "remedy": error.remedy}}
+    assert isinstance(read.route, DirectRoute)
+    values = dict(_values(read)) | dict(_values(read.route))
+    return {"values": values | {"streaming": streaming, "queryName": read.query_name, "ignored": list(read.ignored)}}
+
+
+def format_of(option: Option) -> Format:
+    """Return the format of Spark that has the option; the one in Python if both have it."""
+    return next(one for one in Format if one in option.formats)
+
+
+def _values(options: ReadOptions | DirectRoute) -> Iterator[tuple[str, Any]]:
+    for field, option in options.options().items():
+        if Format.AERON_JVM in option.formats:
+            yield from _value(option, getattr(options, field))
+
+
+def _value(option: Option, value: Any) -> Iterator[tuple[str, Any]]:
+    if option.type.metavar in _SECONDS:
+        yield f"{option.name}Ns", round(value * _NANOS) if isinstance(value, float) else value
+    else:
+        yield option.name, _json(value)
+
+
+def _json(value: Any) -> Any:
+    match value:
+        case WantedOffsets():
+            return {
+                "others": _EDGES[value.default],
+                "named": {name: _EDGES.get(str(one), one) for name, one in value.named.items()},
+            }
+        case TimeColumns():
+            return {"explicit": value.explicit, "units": dict(value.units)}
+        case Moment():
+            return {"fixedNs": value.fixed_ns, "agoNs": value.ago_ns}
+        case Enum():
+            return value.name
+        case tuple():
+            return list(value)
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+class Answers:
+    """The Java program that answers the same cases."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def answer(self, options: Mapping[str, str], *, streaming: bool) -> Any:
+        """Return the answer of the Java source."""
+        self._program.send(json.dumps({"options": options, "streaming": streaming}))
+        assert self._program.stdout is not None  # it is a pipe
+        line = self._program.stdout.readline()  # ends if the program ends
+        assert line, "the Java program ended"
+        return json.loads(line)
+
+
+@contextmanager
+def java_answers() -> Iterator[Answers]:
+    """Start the Java program from its source, with the jar of the package and Spark's Jackson."""
+    spark = Path(str(find_spec("pyspark").origin)).parent / "jars"  # type: ignore[union-attr]
+    jars = [CONNECTOR / "aeron_spark/jars/spark/aeron-spark-jvm.jar"]
+    jars += (jar for name in ("annotations", "core", "databind") for jar in spark.glob(f"jackson-{name}-*.jar"))
+    command = ["java", QUICK, "-XX:+UseSerialGC", "-cp", ":".join(map(str, jars)), str(PROGRAM)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with Program(command, text=True, **pipes) as program:
+        yield Answers(program)
