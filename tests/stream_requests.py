@@ -41,6 +41,14 @@ def commit_request(
     return CommitTransaction("s", Transaction(writer, run, number, **identity), tuple(parts), count, SECONDS)
 
 
+def known_run_request(
+    stream: str, transaction: Transaction, parts: Sequence[CommitPart], rows: int, *, evolve_schema: bool = False
+) -> CommitTransaction:
+    """Return the request for a commit that a server refuses if it does not know the transaction's run."""
+    known = transaction.of_known_run()
+    return CommitTransaction(stream, known, tuple(parts), rows, SECONDS, evolve_schema=evolve_schema)
+
+
 def empty_request(writer: str, run: str, number: int, **identity: Any) -> CommitEmptyTransaction:
     """Return the request for a commit without rows."""
     return CommitEmptyTransaction("s", Transaction(writer, run, number, **identity), SECONDS)

@@ -60,7 +60,6 @@ LONG_SIGNATURES: Final = {
     "server.state": "__init__",
     "stream_client.buffered_writer": "__init__",
     "stream_client.reader": "__init__",
-    "stream_client.staging": "__init__ commit",
     "stream_client.writer": "__init__",
 }
 """Functions with more parameters, by module."""

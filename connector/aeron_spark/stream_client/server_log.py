@@ -38,14 +38,17 @@ from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.staging import InlineRequest, InlineRoom, ServerAppender
 from aeron_spark.wire.bulk_messages import BulkMessageKind, decode_bulk_message
 from aeron_spark.wire.stream_requests import (
+    CommitEmptyTransaction,
     CommitPart,
     Committed,
     CommittedPartition,
+    CommitTransaction,
     DescribeStream,
     FindBoundary,
     FindPosition,
     LastCommitted,
     MeasureLags,
+    OpenStage,
     PartitionStates,
     StartRead,
     StopRead,
@@ -433,13 +436,16 @@ class ServerWriter:
         limit = session.message_limits.get(self._stream, 0)
         return ServerAppender(
             session,
-            self._stream,
-            transaction,
-            task=max(0, source.partition),
-            source=source,
-            payload=payload,
-            max_message_bytes=self._max_message_bytes,
-            evolve_schema=self._evolve_schema,
+            OpenStage(
+                self._stream,
+                transaction,
+                None,
+                max(0, source.partition),
+                payload,
+                max_message_bytes=self._max_message_bytes or 0,
+                evolve_schema=self._evolve_schema,
+            ),
+            source,
             inline=InlineRequest(InlineRoom(), limit, opens_stage=True) if limit else None,
         )
 
@@ -449,9 +455,11 @@ class ServerWriter:
         """Make the staged parts visible at once; see :meth:`LogWriter.commit`."""
         session = self._sessions[server]
         if rows:
-            return staging.commit(session, self._stream, transaction, parts, rows, token=token)
+            begun, seconds = transaction.of_known_run(), staging.COMMIT_TIMEOUT_S
+            return staging.commit(session, CommitTransaction(self._stream, begun, tuple(parts), rows, seconds, token))
         staging.begin(session, self._stream, transaction)  # no stage was opened, which does this, too
-        return staging.commit_empty(session, self._stream, transaction, token=token)
+        empty = CommitEmptyTransaction(self._stream, transaction, staging.COMMIT_TIMEOUT_S, token)
+        return staging.commit(session, empty)
 
     def abort(self, transaction: Transaction, server: str) -> None:
         """Discard the staged rows unless they are committed; an error is ignored, because stages expire."""

@@ -51,6 +51,7 @@ from aeron_spark.wire.stream_requests import (
     Begun,
     CommitEmptyTransaction,
     CommitPart,
+    CommitT,
     Committed,
     CommitTransaction,
     FindLostTransaction,
@@ -59,12 +60,12 @@ from aeron_spark.wire.stream_requests import (
     LastCommitted,
     LastTransaction,
     OpenStage,
-    Request,
     StagedPart,
     StageFinished,
     StageOpened,
     StreamInfo,
     Transaction,
+    bounded,
     with_content,
 )
 
@@ -86,53 +87,22 @@ def begin(session: StreamSession, stream: str, transaction: Transaction, *, time
     return session.call(BeginTransaction(stream, transaction), timeout=timeout_s)
 
 
-def commit(
-    session: StreamSession,
-    stream: str,
-    transaction: Transaction,
-    parts: Sequence[CommitPart],
-    rows: int,
-    deadline: Deadline | None = None,
-    token: str = "",
-    *,
-    evolve_schema: bool = False,
-) -> Committed:
-    """Make the parts visible, all at once.
+def commit(session: StreamSession, request: CommitT, deadline: Deadline | None = None) -> Committed:
+    """Make the parts of a transaction visible, all at once, or commit a transaction without rows.
 
-    If the request carries rows, the server must know the transaction's run: otherwise it has lost the state in which
-    the writer began, and refuses. With ``evolve_schema`` these rows may add columns to a strict schema.
+    The server refuses parts with another number of rows than the request has. If the request carries rows, the server
+    must know the transaction's run: otherwise it has lost the state in which the writer began, and refuses.
 
-    ``rows`` is the number of rows that the writer counted: the server refuses parts with another number of rows, and a
-    commit without parts. ``deadline`` bounds the server's silence. While the server says that it works on the commit,
-    this waits for up to ``COMMIT_TIMEOUT_S`` and then raises StillWorking. The server keeps ``token`` with the
-    producer's last transaction, see :func:`last_committed`.
+    ``deadline`` bounds the server's silence. While the server says that it works on the commit, this waits for up to
+    ``request.seconds`` and then raises StillWorking. The server keeps the token with the producer's last transaction,
+    see :func:`last_committed`.
     """
-    begun = transaction.of_known_run()
-    request_parts = tuple(parts)
-
-    def request(seconds: float) -> CommitTransaction:
-        return CommitTransaction(stream, begun, request_parts, rows, seconds, token, evolve_schema)
-
-    return _commit(session, deadline, request)
-
-
-def commit_empty(
-    session: StreamSession, stream: str, transaction: Transaction, deadline: Deadline | None = None, token: str = ""
-) -> Committed:
-    """Commit a transaction without rows; see :func:`commit`."""
-    return _commit(session, deadline, lambda seconds: CommitEmptyTransaction(stream, transaction, seconds, token))
-
-
-def _commit(
-    session: StreamSession, deadline: Deadline | None, make_request: Callable[[float], Request[Committed]]
-) -> Committed:
-    """Commit; ``make_request`` takes the seconds for which the server may wait before it responds."""
-    commit_deadline = session.deadline(COMMIT_TIMEOUT_S, "the commit to end")
+    commit_deadline = session.deadline(request.seconds, "the commit to end")
     silence_deadline = commit_deadline if deadline is None else deadline
     while True:
         attempt_s = attempt_timeout(silence_deadline)
         try:
-            return session.call(make_request(attempt_s * SERVER_SHARE), timeout=attempt_s)
+            return session.call(bounded(request, attempt_s * SERVER_SHARE), timeout=attempt_s)
         except StillWorking:
             if session.client.closed or not commit_deadline.remaining():
                 raise
@@ -232,10 +202,10 @@ class InlineSink:
         self._room.left += len(self.items) - size
         del self.items[size:]
 
-    def part(self, partition: int | None, task: int, content: str, schema: bytes, rows: int) -> InlinePart:
-        """Return the part of the commit request."""
+    def part(self, stage: OpenStage, rows: int) -> InlinePart:
+        """Return the part of the commit request, for the stage that is not opened."""
         items = bytes(self.items)
-        return InlinePart(partition, task, content, schema, rows, items, crc32(items))
+        return InlinePart(stage.partition, stage.task, stage.content, stage.schema, rows, items, crc32(items))
 
     def _put(self, buffers: Iterable[pa.Buffer]) -> None:
         for buffer in buffers:
@@ -310,12 +280,12 @@ class AppenderState(Enum):
 
 
 class ServerAppender:
-    """Stages the rows of one task in one partition of ``stream``; see :class:`aeron_spark.log.writing.Appender`.
+    """Stages the rows of one task in one partition of a stream; see :class:`aeron_spark.log.writing.Appender`.
 
-    Without ``partition`` the server takes the task's number modulo the number of partitions. Rows are numbered from 0.
-    A commit makes them visible. With ``evolve_schema`` they may add columns to a strict schema. ``deadline`` bounds
-    every wait: each message that Aeron takes, and each response, extends it. A caller that shares one deadline over
-    several appenders extends it before each operation. Without one, each operation has ``SEND_TIMEOUT_S``.
+    ``opening`` opens the stage; the appender adds the schema of the rows, and how they are sent. Rows are numbered from
+    0. A commit makes them visible. ``deadline`` bounds every wait: each message that Aeron takes, and each response,
+    extends it. A caller that shares one deadline over several appenders extends it before each operation. Without one,
+    each operation has ``SEND_TIMEOUT_S``.
 
     With ``inline`` no stage is opened while this one request can carry the rows. If it is the commit request, the parts
     have the rows, and the caller begins the transaction's run before. If it opens a stage, :meth:`finish` sends it;
@@ -325,37 +295,24 @@ class ServerAppender:
     def __init__(
         self,
         session: StreamSession,
-        stream: str,
-        transaction: Transaction,
-        *,
-        task: int,
+        opening: OpenStage,
         source: Source,
-        payload: str,
-        partition: int | None = None,
-        max_message_bytes: int | None = None,
+        *,
         clock: Callable[[], int] = time.time_ns,
         deadline: Deadline | None = None,
-        evolve_schema: bool = False,
         inline: InlineRequest | None = None,
     ) -> None:
         self.committed = False  # whether the server had committed the transaction before; then rows are dropped
         self._session = session
-        self._stream = stream
-        self._transaction = transaction
-        self._task = task
-        self._partition = partition
-        self._payload = payload
-        self._max_message_bytes = max_message_bytes  # as the option says
-        self._evolve_schema = evolve_schema
+        self._opening = opening
         self._encoder = RowEncoder(source, clock=clock)
         self._shares_deadline = deadline is not None
-        self._deadline = deadline or session.deadline(SEND_TIMEOUT_S, f"the server of stream {stream!r}")
+        self._deadline = deadline or session.deadline(SEND_TIMEOUT_S, f"the server of stream {opening.stream!r}")
         self._inline = None if inline is None else InlineSink(inline.room)  # None: the rows are in a stage
         self._stages_at_once = inline is not None and inline.opens_stage
         # Bytes of a message; 0 if they are not known before the stage is open.
-        self._limit = max_message_bytes or (0 if inline is None else inline.message_limit)
+        self._limit = opening.max_message_bytes or (0 if inline is None else inline.message_limit)
         self._state = AppenderState.OPEN
-        self._schema = b""
         self._stage: _Stage | None = None
         self._parts: list[CommitPart] = []
         self._error: AeronSparkError | None = None
@@ -372,9 +329,9 @@ class ServerAppender:
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Stage the rows of a batch as the payload says; see :meth:`aeron_spark.log.writing.Appender.append`."""
-        if self._payload == "arrow":
+        if self._opening.content == "arrow":
             self.arrow(batch)
-        elif self._payload == "framed":
+        elif self._opening.content == "framed":
             self.framed(*values_of(batch))
         else:
             self.raw(*values_of(batch))
@@ -434,7 +391,7 @@ class ServerAppender:
 
     def _finished_parts(self) -> list[CommitPart]:
         if self._inline is not None and self._inline.items:
-            part = self._inline.part(self._partition, self._task, self._payload, self._schema, self.rows)
+            part = self._inline.part(self._opening, self.rows)
             return self._staged_at_once(part) if self._stages_at_once else [part]
         return [] if self._stage is None else [self._stage.finish(self.rows, self._deadline)]
 
@@ -445,7 +402,7 @@ class ServerAppender:
         that one: only stages that it names become visible, and it removes the others of the transaction.
         """
         try:
-            opened = self._session.call(self._request(rows=rows), timeout=self._deadline.remaining())
+            opened = self._session.call(self._opening.with_rows(rows), timeout=self._deadline.remaining())
         except UNANSWERED as error:
             raise _NoResponse(error) from error
         self.committed = not opened.stage
@@ -462,10 +419,10 @@ class ServerAppender:
             raise self._failure()
         if self._state is not AppenderState.OPEN:
             raise UsageError("a finished stage takes no more rows", remedy="Open another one.")
-        if schema is not None and not self._schema:
-            self._schema = bytes(schema.serialize())
+        if schema is not None and not self._opening.schema:
+            self._opening = self._opening.with_schema(bytes(schema.serialize()))
             if self._inline is not None:
-                self._inline.count(len(self._schema))
+                self._inline.count(len(self._opening.schema))
         if self._inline is not None and self._inline.has_room(size):
             with self._appending_inline(self._inline) as inline:
                 yield inline
@@ -496,7 +453,7 @@ class ServerAppender:
     def _fail(self, error: BaseException) -> None:
         stage, self._stage, self._inline, self._state = self._stage, None, None, AppenderState.FAILED
         self._error = staging_error(error)
-        self._session.message_limits.pop(self._stream, None)
+        self._session.message_limits.pop(self._opening.stream, None)
         if stage is not None:
             stage.discard()
 
@@ -511,10 +468,10 @@ class ServerAppender:
     def _open(self) -> _Stage | None:
         """Return the stage, which is opened if there is none; None if the transaction is committed already."""
         if self._stage is None and not self.committed:
-            opened, self._stage = _Stage.open(self._session, self._request, self._deadline)
+            opened, self._stage = _Stage.open(self._session, self._opening, self._deadline)
             self.committed = self._stage is None
-            self._limit = self._max_message_bytes or opened.max_message_bytes
-            self._session.message_limits[self._stream] = opened.max_message_bytes
+            self._limit = self._opening.max_message_bytes or opened.max_message_bytes
+            self._session.message_limits[self._opening.stream] = opened.max_message_bytes
             self._deadline.progress()
             self._move_to_stage()
         return self._stage
@@ -531,29 +488,13 @@ class ServerAppender:
             self._fail(error)
             raise
 
-    def _request(self, link: int = 0, number: int = 0, rows: InlinePart | None = None) -> OpenStage:
-        return OpenStage(
-            self._stream,
-            self._transaction,
-            self._partition,
-            self._task,
-            self._payload,
-            self._schema,
-            link,
-            number,
-            max_message_bytes=self._max_message_bytes or 0,
-            evolve_schema=self._evolve_schema,
-            items=b"" if rows is None else rows.items,
-            rows=0 if rows is None else rows.rows,
-            crc=0 if rows is None else rows.crc,
-        )
-
     def _check_values(self, values: pa.Array[Any]) -> None:
         lengths: Any = pc.binary_length(values)  # type: ignore[call-overload]  # stubs know no Array[Any]
         longest = pc.max(lengths).as_py() or 0
         if longest > self._limit:
             raise DataFormatError(
-                f"a value has {longest} bytes, and the longest message of stream {self._stream!r} has {self._limit}",
+                f"a value has {longest} bytes, and the longest message of stream {self._opening.stream!r} has "
+                f"{self._limit}",
                 remedy="Write with payload=framed, which sends it in chunks.",
                 reason=TOO_LONG,
             )
@@ -595,20 +536,17 @@ class _Stage:
         self._end = PAYLOAD_OFFSET
 
     @classmethod
-    def open(
-        cls, session: StreamSession, make_request: Callable[[int, int], OpenStage], deadline: Deadline
-    ) -> tuple[StageOpened, _Stage | None]:
+    def open(cls, session: StreamSession, opening: OpenStage, deadline: Deadline) -> tuple[StageOpened, _Stage | None]:
         """Open a stage; return the server's response, and the stage, or None if the transaction is committed already.
 
-        ``make_request`` takes the numbers of a bulk link and of the stage's messages. A reconnection ends all bulk
-        links, so that a repeated request can name a link that the server does not know. No row was sent over it:
-        another link takes its place until the deadline. Raises the EndedError then.
+        A reconnection ends all bulk links, so that a repeated request can name a link that the server does not know. No
+        row was sent over it: another link takes its place until the deadline. Raises the EndedError then.
         """
         while True:
             borrowed = session.bulk_link(deadline.remaining())
             link = borrowed.__enter__()
             try:
-                request = make_request(link.number, session.request_number())
+                request = opening.over(link.number, session.request_number())
                 opened = session.call(request, timeout=deadline.remaining())
             except BaseException as error:
                 link.close()
@@ -808,19 +746,13 @@ class StagedTransaction:
         parts = self.finish()
         try:
             if self.rows:
-                result = commit(
-                    self._session,
-                    self._stream,
-                    self.transaction,
-                    parts,
-                    self.rows,
-                    self._deadline,
-                    token,
-                    evolve_schema=self._evolve_schema,
-                )
+                begun, evolves = self.transaction.of_known_run(), self._evolve_schema
+                rows = CommitTransaction(self._stream, begun, tuple(parts), self.rows, COMMIT_TIMEOUT_S, token, evolves)
+                result = commit(self._session, rows, self._deadline)
             else:  # no stage was opened, which begins the transaction, too, and says if the writer id is used once
                 begin(self._session, self._stream, self.transaction, timeout_s=self._deadline.remaining())
-                result = commit_empty(self._session, self._stream, self.transaction, self._deadline, token)
+                empty = CommitEmptyTransaction(self._stream, self.transaction, COMMIT_TIMEOUT_S, token)
+                result = commit(self._session, empty, self._deadline)
         except SessionLost:
             raise
         except RefusedError as error:  # for example, a stage has expired
@@ -877,14 +809,9 @@ class StagedTransaction:
             inline = InlineRequest(self._room, max_message_bytes)
         appender = ServerAppender(
             self._session,
-            self._stream,
-            transaction,
-            task=task,
-            partition=partition,
-            source=Source(transaction.writer, transaction.number, task),
-            payload=payload,
+            OpenStage(self._stream, transaction, partition, task, payload, evolve_schema=self._evolve_schema),
+            Source(transaction.writer, transaction.number, task),
             deadline=self._deadline,
-            evolve_schema=self._evolve_schema,
             inline=inline,
         )
         self._appenders.append(appender)

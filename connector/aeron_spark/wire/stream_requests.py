@@ -746,14 +746,26 @@ class OpenStage(StreamRequest[StageOpened], frozen=True, tag="open-stage"):
     partition: Int64 | None
     task: Int64
     content: Word
-    schema: Schema
-    link: Int64
-    request: Int64
+    schema: Schema = b""
+    link: Int64 = 0
+    request: Int64 = 0
     max_message_bytes: Int64 = 0
     evolve_schema: bool = False
     items: Items = b""
     rows: Int64 = 0
     crc: Int64 = 0
+
+    def with_schema(self, schema: bytes) -> OpenStage:
+        """Return the request for rows of a schema, in Arrow IPC."""
+        return msgspec.structs.replace(self, schema=schema)
+
+    def over(self, link: int, request: int) -> OpenStage:
+        """Return the request for messages of the number ``request`` over a bulk link."""
+        return msgspec.structs.replace(self, link=link, request=request)
+
+    def with_rows(self, rows: InlinePart) -> OpenStage:
+        """Return the request that itself carries the stage's rows."""
+        return msgspec.structs.replace(self, items=rows.items, rows=rows.rows, crc=rows.crc)
 
 
 @operation("write")

@@ -19,9 +19,9 @@ from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.staging import ServerAppender, begin, commit, first_lost
 from aeron_spark.streams.writers import Acknowledged, parse_stamp, stamp_text
-from aeron_spark.wire.stream_requests import PartitionStates, StartRead, Transaction
+from aeron_spark.wire.stream_requests import OpenStage, PartitionStates, StartRead, Transaction
 from aeron_spark.wire.values import Rows
-from tests.stream_requests import create_request
+from tests.stream_requests import create_request, known_run_request
 
 _names = itertools.count()
 UNKNOWN = epoch_at(2_000_000_000 * 10**9, 5)  # of another history than any server of this test
@@ -34,9 +34,9 @@ def written(server: Server, session: StreamSession, writer: str = "desk-7") -> t
     stamp = ""
     for number in range(3):
         one = Transaction(writer, "run", number)
-        appender = ServerAppender(session, name, one, task=0, partition=0, source=Source("w", 0, 0), payload="raw")
+        appender = ServerAppender(session, OpenStage(name, one, 0, 0, "raw"), Source("w", 0, 0))
         appender.raw(pa.array([b"%d" % number], pa.binary()))
-        committed = commit(session, name, one, appender.finish(), rows=1)
+        committed = commit(session, known_run_request(name, one, appender.finish(), 1))
         assert not committed.repeated
         stamp = committed.stamp
     return name, stamp

@@ -23,13 +23,14 @@ from aeron_spark.stream_client.buffered_writer import BufferedWriter
 from aeron_spark.stream_client.reader import Positions
 from aeron_spark.stream_client.staging import ServerAppender, begin, commit
 from aeron_spark.stream_client.writer import StreamWriter, Writer
-from aeron_spark.wire.stream_requests import Transaction
+from aeron_spark.wire.stream_requests import OpenStage, Transaction
 from tests.aeron.stream_client.following import FollowingReader
 from tests.aeron.stream_store.rows import remove_marks
 from tests.aeron.streams import own_node
 from tests.cli.conftest import run_program
 from tests.ports import free_address
 from tests.server_processes import ServerProcess, connect
+from tests.stream_requests import known_run_request
 
 TIMEOUT_S = 120.0
 SETTINGS = {"term_length": "16m", "ipc_term_length": "16m", "segment_length": "16m"}
@@ -156,11 +157,9 @@ def commit_rows(client: Client, writer: str, numbers: range) -> tuple[int, str]:
     for number in numbers:
         last += 1
         one = Transaction(writer, "run", last)
-        appender = ServerAppender(
-            session, "flights", one, task=0, partition=0, source=Source(writer, last, 0), payload="arrow"
-        )
+        appender = ServerAppender(session, OpenStage("flights", one, 0, 0, "arrow"), Source(writer, last, 0))
         appender.arrow(pa.record_batch({"n": [number]}))
-        committed = commit(session, "flights", one, appender.finish(), rows=1)
+        committed = commit(session, known_run_request("flights", one, appender.finish(), 1))
         assert not committed.repeated
         stamp = committed.stamp
     return last, stamp

@@ -23,8 +23,8 @@ from aeron_spark.wire.arrow import encode_batch, split_rows
 from aeron_spark.wire.bulk_messages import BULK_HEAD
 from aeron_spark.wire.chunks import NOT_CONTINUED, Chunk, Content, Header, payload_limit, split
 from aeron_spark.wire.staged_items import encode_group_item
-from aeron_spark.wire.stream_requests import Transaction
-from tests.stream_requests import create_request
+from aeron_spark.wire.stream_requests import OpenStage, Transaction
+from tests.stream_requests import create_request, known_run_request
 from tests.unit.stream_client.joined import MemoryBulkLink, World
 from tests.unit.stream_client.recorded import messages_of
 
@@ -83,12 +83,10 @@ def staged(world: World, payload: str, monkeypatch: pytest.MonkeyPatch) -> tuple
 
     monkeypatch.setattr(world, "carry_bulk_message", note_and_send)
     transaction = Transaction("w-1", "r", 0)
-    appender = ServerAppender(
-        world.stream_session(), "s", transaction, task=0, partition=0, source=SOURCE, payload=payload,
-        clock=lambda: NOW,
-    )  # fmt: skip
+    opening = OpenStage("s", transaction, 0, 0, payload)
+    appender = ServerAppender(world.stream_session(), opening, SOURCE, clock=lambda: NOW)
     APPENDS[payload](appender)
-    commit(world.stream_session(), "s", transaction, appender.finish(), appender.rows)
+    commit(world.stream_session(), known_run_request("s", transaction, appender.finish(), appender.rows))
     (state,) = world.server.store.get("s").states()
     return b"".join(sent), list(messages_of(world.archive, state.shape.recording_id, state.end))
 

@@ -29,7 +29,8 @@ from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.wire.arrow import encode_batch
 from aeron_spark.wire.chunks import Content, Header
 from aeron_spark.wire.staged_items import encode_group_item, encode_values_item
-from aeron_spark.wire.stream_requests import CommitTransaction, InlinePart, Transaction
+from aeron_spark.wire.stream_requests import CommitTransaction, InlinePart, OpenStage, Transaction
+from tests.stream_requests import known_run_request
 from tests.unit.stream_client.faults import Fault
 from tests.unit.stream_client.joined import World
 
@@ -185,15 +186,15 @@ def test_a_committed_transaction_of_a_fenced_run_is_not_reported_as_its_own(worl
     session = world.stream_session()
     begin(session, "s", Transaction("w", "a", 0, producer="p"))
     begin(session, "s", Transaction("w", "b", 0, producer="p"))
-    commit(session, "s", Transaction("w", "b", 0, producer="p"), [inline([b"of b"])], 1)
+    commit(session, known_run_request("s", Transaction("w", "b", 0, producer="p"), [inline([b"of b"])], 1))
     with pytest.raises(RefusedError, match="is fenced"):
-        commit(session, "s", Transaction("w", "a", 0, producer="p"), [inline([b"of a"])], 1)
+        commit(session, known_run_request("s", Transaction("w", "a", 0, producer="p"), [inline([b"of a"])], 1))
     assert rows(world) == [[b"of b"], []]
 
 
 def test_a_server_that_does_not_know_the_run_refuses(world: World) -> None:
     with pytest.raises(RefusedError, match="'w'"):
-        commit(world.stream_session(), "s", ONE, [inline([b"a"])], 1)
+        commit(world.stream_session(), known_run_request("s", ONE, [inline([b"a"])], 1))
     assert rows(world) == [[], []]
 
 
@@ -218,10 +219,10 @@ def test_a_restored_server_that_lacks_an_acknowledged_transaction_refuses(world:
 def test_rows_that_are_not_as_the_request_says_are_refused(world: World, changes: dict[str, Any]) -> None:
     session = world.stream_session()
     begin(session, "s", ONE)
-    commit(session, "s", ONE, [inline([b"0"])], 1)
+    commit(session, known_run_request("s", ONE, [inline([b"0"])], 1))
     second = Transaction("w", "r", 1)
     with pytest.raises((RefusedError, DataFormatError, OptionError)):
-        commit(session, "s", second, [inline([b"a"], **changes)], changes.get("rows", 1))
+        commit(session, known_run_request("s", second, [inline([b"a"], **changes)], changes.get("rows", 1)))
     assert rows(world) == [[b"0"], []]
 
 
@@ -229,7 +230,7 @@ def test_a_value_that_is_longer_than_a_message_is_refused(world: World) -> None:
     session = world.stream_session()
     begin(session, "s", ONE)
     with pytest.raises(DataFormatError, match="too long for a message"):
-        commit(session, "s", ONE, [inline([bytes(8_193)])], 1)
+        commit(session, known_run_request("s", ONE, [inline([bytes(8_193)])], 1))
     assert rows(world) == [[], []]
 
 
@@ -240,20 +241,20 @@ def test_the_rows_of_a_request_count_as_staged_during_the_commit(world: World) -
     space = world.server.store.get("s")._stages.space
     space.limit = lambda: 100
     with pytest.raises(RefusedError) as refused:
-        commit(session, "s", ONE, [inline([bytes(100)])], 1)
+        commit(session, known_run_request("s", ONE, [inline([bytes(100)])], 1))
     assert refused.value.reason == "stage-full"
     assert space.reserved == 0
-    commit(session, "s", ONE, [inline([b"a"])], 1)
+    commit(session, known_run_request("s", ONE, [inline([b"a"])], 1))
     assert space.reserved == 0
     assert rows(world) == [[b"a"], []]
 
 
 def test_staged_and_carried_rows_of_one_partition_keep_the_order_of_the_tasks(world: World) -> None:
     session = world.stream_session()
-    staged = ServerAppender(session, "s", ONE, task=1, partition=0, source=Source("w", 0, 1), payload="raw")
+    staged = ServerAppender(session, OpenStage("s", ONE, 0, 1, "raw"), Source("w", 0, 1))
     staged.raw(pa.array([b"b"], pa.binary()))
     parts = [inline([b"c"], task=2), *staged.finish(), inline([b"a"])]
-    commit(session, "s", ONE, parts, 3)
+    commit(session, known_run_request("s", ONE, parts, 3))
     assert rows(world) == [[b"a", b"b", b"c"], []]
 
 
@@ -273,19 +274,19 @@ def test_rows_of_a_new_schema_are_refused_by_write_and_not_by_commit(world: Worl
 def test_rows_with_a_new_column_are_refused_by_a_strict_schema_unless_the_request_evolves_it(world: World) -> None:
     session = world.stream_session()
     begin(session, "s", ONE)
-    commit(session, "s", ONE, [arrow({"a": [1]})], 1)
+    commit(session, known_run_request("s", ONE, [arrow({"a": [1]})], 1))
     second = Transaction("w", "r", 1)
     with pytest.raises(RefusedError) as refused:
-        commit(session, "s", second, [arrow({"a": [2], "b": [2]})], 1)
+        commit(session, known_run_request("s", second, [arrow({"a": [2], "b": [2]})], 1))
     assert refused.value.reason == "schema"
     assert describe_stream(session, "s").schema == pa.schema({"a": pa.int64()})
-    commit(session, "s", second, [arrow({"a": [2], "b": [2]})], 1, evolve_schema=True)
+    commit(session, known_run_request("s", second, [arrow({"a": [2], "b": [2]})], 1, evolve_schema=True))
     assert describe_stream(session, "s").schema == pa.schema({"a": pa.int64(), "b": pa.int64()})
 
 
 def test_a_part_without_a_partition_goes_to_that_of_its_task(world: World) -> None:
     session = world.stream_session()
     begin(session, "s", ONE)
-    commit(session, "s", ONE, [inline([b"a"], None, task=3)], 1)
+    commit(session, known_run_request("s", ONE, [inline([b"a"], None, task=3)], 1))
     assert rows(world) == [[], [b"a"]]
     assert any(isinstance(request, CommitTransaction) for request, _, _ in world.sent_requests)

@@ -27,7 +27,7 @@ from aeron_spark.stream_client.session import (
     SURPLUS_TIMEOUT_S,
     StreamSession,
 )
-from aeron_spark.stream_client.staging import ATTEMPT_TIMEOUT_S, commit_empty
+from aeron_spark.stream_client.staging import ATTEMPT_TIMEOUT_S, COMMIT_TIMEOUT_S, commit
 from aeron_spark.wire.stream_requests import (
     CommitEmptyTransaction,
     Committed,
@@ -149,7 +149,8 @@ def test_a_request_that_a_draining_server_refuses_is_repeated_until_it_has_resta
 
 def test_a_commit_waits_for_the_end_of_a_drain_that_lasts_longer_than_one_attempt() -> None:
     server = DrainingServer(drains_until=2 * ATTEMPT_TIMEOUT_S)
-    assert commit_empty(session(server), "s", Transaction("writer", "run", 1)).stamp == "stamp"
+    request = CommitEmptyTransaction("s", Transaction("writer", "run", 1), COMMIT_TIMEOUT_S)
+    assert commit(session(server), request).stamp == "stamp"
     assert server.now >= server.drains_until
 
 

@@ -19,9 +19,10 @@ from aeron_spark.errors import (
 )
 from aeron_spark.log.writing import Source
 from aeron_spark.stream_client.operations import describe_stream
-from aeron_spark.stream_client.staging import AppenderState, ServerAppender, begin, commit, commit_empty
+from aeron_spark.stream_client.staging import COMMIT_TIMEOUT_S, AppenderState, ServerAppender, begin, commit
 from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.wire.stream_requests import (
+    CommitEmptyTransaction,
     FinishStage,
     OpenStage,
     StageFinished,
@@ -29,6 +30,7 @@ from aeron_spark.wire.stream_requests import (
     decode_response,
     encode_request,
 )
+from tests.stream_requests import known_run_request
 from tests.unit.stream_client.connections import Operations
 from tests.unit.stream_client.faults import Fault
 from tests.unit.stream_client.joined import World
@@ -37,9 +39,7 @@ ONE = Transaction("w", "r", 0)
 
 
 def appender(world: World, values: list[bytes]) -> ServerAppender:
-    made = ServerAppender(
-        world.stream_session(), "s", ONE, task=0, partition=0, source=Source("w", 0, 0), payload="raw"
-    )  # fmt: skip
+    made = ServerAppender(world.stream_session(), OpenStage("s", ONE, 0, 0, "raw"), Source("w", 0, 0))
     made.raw(pa.array(values, pa.binary()))
     return made
 
@@ -68,7 +68,7 @@ def test_finish_returns_the_same_parts_again(world: World) -> None:
 @pytest.mark.parametrize("payload", ["raw", "framed", "arrow"])
 def test_a_program_may_change_the_memory_of_rows_that_it_has_appended(world: World, payload: str) -> None:
     session = world.stream_session()
-    stage = ServerAppender(session, "s", ONE, task=0, partition=0, source=Source("w", 0, 0), payload=payload)
+    stage = ServerAppender(session, OpenStage("s", ONE, 0, 0, payload), Source("w", 0, 0))
     memory = bytearray(range(250)) * 200
     offsets = pa.array(range(0, len(memory) + 1, 1000), pa.int32()).buffers()[1]
     for _ in range(3):
@@ -77,7 +77,7 @@ def test_a_program_may_change_the_memory_of_rows_that_it_has_appended(world: Wor
         memory[:] = bytes(len(memory))
     parts = stage.finish()
     assert [part.rows for part in parts] == [150]
-    assert commit(session, "s", ONE, parts, 150).repeated is False
+    assert commit(session, known_run_request("s", ONE, parts, 150)).repeated is False
 
 
 def test_finish_repeats_its_request_after_a_missing_response(world: World) -> None:
@@ -90,7 +90,7 @@ def test_finish_repeats_its_request_after_a_missing_response(world: World) -> No
         assert stage.state is AppenderState.CLOSING
     world.end_faults()
     (part,) = stage.finish()
-    assert commit(world.stream_session(), "s", ONE, [part], 1).repeated is False
+    assert commit(world.stream_session(), known_run_request("s", ONE, [part], 1)).repeated is False
     assert world.committed() == [[b"a"], []]
 
 
@@ -116,9 +116,9 @@ def test_a_stage_is_opened_over_a_new_bulk_link_after_the_connection_was_lost(wo
         transaction = Transaction("w", "r", number)
         if number == 1:
             world.faults.append(fault)
-        stage = ServerAppender(session, "s", transaction, task=0, partition=0, source=Source("w"), payload="raw")
+        stage = ServerAppender(session, OpenStage("s", transaction, 0, 0, "raw"), Source("w"))
         stage.raw(pa.array([b"a"], pa.binary()))
-        commit(session, "s", transaction, stage.finish(), 1)
+        commit(session, known_run_request("s", transaction, stage.finish(), 1))
     assert world.committed() == [[b"a", b"a"], []]
 
 
@@ -132,9 +132,7 @@ def test_opening_a_stage_fails_at_the_deadline_if_each_bulk_link_ends(
 
     monkeypatch.setattr(session, "call", refuse)
     deadline = session.deadline(5.0, "the server")
-    stage = ServerAppender(
-        session, "s", ONE, task=0, partition=0, source=Source("w"), payload="raw", deadline=deadline
-    )  # fmt: skip
+    stage = ServerAppender(session, OpenStage("s", ONE, 0, 0, "raw"), Source("w"), deadline=deadline)
     with pytest.raises(EndedError, match="has no bulk link 7"):
         stage.raw(pa.array([b"a"], pa.binary()))
     assert not deadline.remaining()
@@ -151,9 +149,7 @@ def test_opening_a_stage_fails_at_once_if_the_client_is_closed(world: World, mon
 
     monkeypatch.setattr(session, "call", close_and_fail)
     with pytest.raises(EndedError, match="was closed"):
-        ServerAppender(session, "s", ONE, task=0, partition=0, source=Source("w"), payload="raw").raw(
-            pa.array([b"a"], pa.binary())
-        )
+        ServerAppender(session, OpenStage("s", ONE, 0, 0, "raw"), Source("w")).raw(pa.array([b"a"], pa.binary()))
     assert session.opened == 1
 
 
@@ -191,7 +187,7 @@ def test_a_commit_without_parts_is_refused(world: World) -> None:
     begin(session, "s", ONE)
     for rows in (0, 3):
         with pytest.raises(RefusedError, match=f"names 0 stages with 0 rows, but its writer wrote {rows} rows"):
-            commit(session, "s", ONE, [], rows)
+            commit(session, known_run_request("s", ONE, [], rows))
     assert begin(session, "s", ONE).last == -1
 
 
@@ -199,9 +195,9 @@ def test_a_commit_with_a_wrong_number_of_rows_is_refused(world: World) -> None:
     parts = appender(world, [b"a", b"b"]).finish()
     for rows in (1, 3):
         with pytest.raises(RefusedError, match=f"names 1 stages with 2 rows, but its writer wrote {rows} rows"):
-            commit(world.stream_session(), "s", ONE, parts, rows)
+            commit(world.stream_session(), known_run_request("s", ONE, parts, rows))
     assert world.committed() == [[], []]
-    assert commit(world.stream_session(), "s", ONE, parts, 2).repeated is False
+    assert commit(world.stream_session(), known_run_request("s", ONE, parts, 2)).repeated is False
     assert world.committed() == [[b"a", b"b"], []]
 
 
@@ -209,8 +205,8 @@ def test_a_transaction_without_rows_is_committed_by_a_separate_request(world: Wo
     """For example, a micro-batch without rows."""
     session = world.stream_session()
     begin(session, "s", ONE)
-    assert commit_empty(session, "s", ONE).repeated is False
-    assert commit_empty(session, "s", ONE).repeated is True
+    assert commit(session, CommitEmptyTransaction("s", ONE, COMMIT_TIMEOUT_S)).repeated is False
+    assert commit(session, CommitEmptyTransaction("s", ONE, COMMIT_TIMEOUT_S)).repeated is True
     assert begin(session, "s", ONE).last == 0
 
 
