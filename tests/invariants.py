@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from aeron_spark.endpoint.server_endpoint import ServerEndpoint
+from aeron_spark.endpoint.server_sessions import ServerSession
 from aeron_spark.protocol.limits import Permit
-from aeron_spark.server.server_endpoint import ServerEndpoint
-from aeron_spark.server.server_sessions import ServerSession
 from aeron_spark.transport.api import LinkIds
 
 

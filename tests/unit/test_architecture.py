@@ -65,7 +65,7 @@ PURE: Final = {
     *("sbe.columns", "sbe.encoding", "sbe.field_values", "sbe.model", "sbe.schema", "sbe.settings", "sbe.table"),
     *("log.epochs", "log.losses", "log.offsets", "log.overlaps", "log.planning"),
     *("streams.journal_records", "streams.ledger", "streams.model", "streams.reader_leases", "streams.retention"),
-    *("streams.schema_changes", "streams.time_index", "streams.writers", "server.bans", "server.event_table"),
+    *("streams.schema_changes", "streams.time_index", "streams.writers", "server.event_table"),
 }
 IMPURE_MODULES: Final = {"asyncio", "os", "random", "secrets", "socket", "subprocess", "threading", "time"}
 

@@ -33,8 +33,6 @@ SHORT_MODULES: Final = frozenset(
         "facts",
         "protocol.transitions",
         "server.command_server",
-        "server.server_facts",
-        "server.log_space",
         "version",
     }
 )

@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from aeron_spark.backup.copying import LastBackup, read_last_backup, write_last_backup
 from aeron_spark.errors import AeronSparkError, EndedError, OptionError, RefusedError
+from aeron_spark.keys.bans import FILE_NAME as BAN_FILE
 from aeron_spark.process import has_ended, pid_namespace
-from aeron_spark.server.ban_file import FILE_NAME as BAN_FILE
 from aeron_spark.server.event_log import EventLog
 from aeron_spark.streams.store import DAMAGED, READ_ONLY, RECOVERING, StreamStore
 from aeron_spark.streams.store_parts import Hold

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -17,17 +14,9 @@ from aeron_spark.endpoint.connection import ConnectionCore
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, SetupError
 from aeron_spark.keys.clients_file import ClientsChange, ClientTable
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths, load_identity
-from aeron_spark.options import LiveOptions, ServerOptions
-from aeron_spark.protocol.access import Candidate, PeerStore
-from aeron_spark.protocol.grants import EVERYTHING, UNKNOWN_KEY, Grant
-from aeron_spark.protocol.keypair import KeyPair
-from aeron_spark.protocol.sources import IpAddress, Refusal, undecided
-from aeron_spark.server.ban_file import StoredBans
+from aeron_spark.options import ServerOptions
 from aeron_spark.server.event_log import RELOAD_FAILED, EventLog
 from aeron_spark.server.event_table import Level
-
-Decision = Refusal | Grant
-"""The decision of bans, grants and filters on a client."""
 
 
 def peer_store_of(options: ServerOptions) -> FilePeerStore:
@@ -74,68 +63,6 @@ def clients_of(options: ServerOptions, path: Path) -> ClientTable | None:
         return ClientTable(path)
     except (SetupError, DataFormatError) as error:
         raise OptionError(f"option 'authorizedKeys': {error.what}", remedy=error.remedy) from None
-
-
-class ClientAccess:
-    """The access of clients to one server. Thread-safe.
-
-    The option ``allowAnyKey`` gives every grant to a key that the store does not know. The store may read files and the
-    filters may be the program's functions, so the event loop has the threads ``deciders`` decide.
-    """
-
-    def __init__(self, store: PeerStore, options: LiveOptions, bans: StoredBans, deciders: Executor) -> None:
-        self._store: Final = store
-        self._bans: Final = bans
-        self._options: Final = options
-        self._deciders: Final = deciders
-
-    @property
-    def keys(self) -> KeyPair:
-        """The server's own key pair. Raises SetupError if the store cannot be used."""
-        return self._store.identity()
-
-    def address_refusal(self, address: IpAddress) -> Refusal | None:
-        """Return the refusal of an address that is banned now, or None."""
-        return self._bans.address_refusal(address)
-
-    def decide_soon(self, candidate: Candidate, answer: Callable[[Decision], None]) -> None:
-        """Decide on a candidate in another thread, which calls ``answer``; not after ``close``."""
-
-        def decided(done: Future[Decision]) -> None:
-            if not done.cancelled():
-                answer(done.result())
-
-        with suppress(RuntimeError):  # the pool takes no more work, because the server or the process is ending
-            self._deciders.submit(self._decide, candidate).add_done_callback(decided)
-
-    def current(self, candidate: Candidate) -> Decision:
-        """Return the decision of bans and grants on a client that was admitted before. Raises what the store raises.
-
-        The filters do not apply: the program's functions may depend on the time of the call.
-        """
-        address, key = candidate.address, candidate.key
-        ban = self._bans.key_refusal(key) or (None if address is None else self._bans.address_refusal(address))
-        if ban is not None:
-            return ban
-        grant = self._store.grant(candidate.key)
-        if grant is None:
-            return EVERYTHING if self._options.value.allow_any_key else UNKNOWN_KEY
-        return grant.refusal(candidate.tag, candidate.address, time.time()) or grant
-
-    def close(self) -> None:
-        """Decide on no further clients."""
-        self._deciders.shutdown(wait=False, cancel_futures=True)
-
-    def _decide(self, candidate: Candidate) -> Decision:
-        try:
-            decision = self.current(candidate)
-            return (
-                decision
-                if isinstance(decision, Refusal)
-                else self._options.value.filters.refusal(candidate) or decision
-            )
-        except Exception as error:
-            return undecided(error)
 
 
 CLIENTS: Final = "clients"  # the clients file in events

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,7 @@ from typing import Any, Final
 from aeron_spark.endpoint.connection import CallEnded, ConnectionCore
 from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged, Ending, ErrorReported, stack_of
 from aeron_spark.endpoint.holds import HoldChanged
+from aeron_spark.endpoint.server_sessions import DRIVER_LOST, DriverBack, HandshakeEnded
 from aeron_spark.errors import (
     REFUSALS,
     AeronSparkError,
@@ -29,7 +31,6 @@ from aeron_spark.log.epochs import DIVERGED
 from aeron_spark.protocol.sources import UdpSource
 from aeron_spark.server.event_table import EVENTS, EventType, Level
 from aeron_spark.server.log_output import LogLimiter, describe
-from aeron_spark.server.server_facts import DRIVER_LOST, DriverBack, EventReported, HandshakeEnded
 from aeron_spark.streams.model import (
     CommittedTransaction,
     DeletePending,
@@ -68,6 +69,14 @@ ENDINGS: Final = {
 SCHEMA: Final = "schema"  # the reason of an error about columns that a stream does not take
 DETACHED: Final = "detached"  # the client left or was silent, and may resume its session
 _NOTICES: Final = {"init": "connected", "resume": "resumed", "disconnect": "disconnected"}
+
+
+@dataclass(frozen=True, slots=True)
+class EventReported:
+    """An event of ``event_table`` was reported; the limits of the log do not apply here."""
+
+    name: str
+    fields: Mapping[str, Any]
 
 
 class EventLog:

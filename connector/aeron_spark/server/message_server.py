@@ -7,24 +7,23 @@ from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any, Final
 
+from aeron_spark.endpoint.access import ClientAccess, LogSpace
+from aeron_spark.endpoint.bulk_link_service import BulkLinkService
 from aeron_spark.endpoint.connection import Connection, ConnectionCore
 from aeron_spark.endpoint.endpoint import Endpoint
 from aeron_spark.endpoint.loop import Loop
 from aeron_spark.endpoint.owner import PeerInfo
 from aeron_spark.endpoint.runtime import Runtime
+from aeron_spark.endpoint.server_endpoint import ServerEndpoint
+from aeron_spark.endpoint.server_sessions import GrantChanged
 from aeron_spark.endpoint.usage import Rates
 from aeron_spark.errors import AeronSparkError, EndedError, RefusedError, UsageError
 from aeron_spark.facts import Bus
+from aeron_spark.keys.bans import StoredBans
 from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.access import Candidate, PeerStore
 from aeron_spark.protocol.sources import Refusal
-from aeron_spark.server.ban_file import StoredBans
-from aeron_spark.server.bulk_link_service import BulkLinkService
-from aeron_spark.server.clients import ClientAccess
 from aeron_spark.server.event_log import EventLog
-from aeron_spark.server.log_space import LogSpace
-from aeron_spark.server.server_endpoint import ServerEndpoint
-from aeron_spark.server.server_facts import GrantChanged
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import ServerAddress, ServerTransport
 

@@ -18,6 +18,7 @@ from aeron_spark.aeron.guard import DROP_LABEL, DROP_TYPE
 from aeron_spark.endpoint import bulk_links
 from aeron_spark.endpoint.connection import CallEnded
 from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged
+from aeron_spark.endpoint.server_sessions import HandshakeEnded
 from aeron_spark.errors import REFUSALS, AeronSparkError, OptionError
 from aeron_spark.facts import Bus
 from aeron_spark.node.paths import driver_space, reserve_of
@@ -26,9 +27,9 @@ from aeron_spark.protocol.rpc_dispatch import PROGRAM
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.server.backups import Backups
 from aeron_spark.server.clients import CLIENTS
-from aeron_spark.server.event_log import DETACHED, ENDINGS, reason_of
+from aeron_spark.server.event_log import DETACHED, ENDINGS, EventReported, reason_of
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.server_facts import EventReported, HandshakeEnded, StreamRead
+from aeron_spark.server.stream_operations import StreamRead
 from aeron_spark.server.watch import DiskReserve
 from aeron_spark.streams.model import (
     AbortedTransaction,

@@ -22,14 +22,13 @@ from aeron_spark import unix_sockets
 from aeron_spark.endpoint.connection import ConnectionCore
 from aeron_spark.endpoint.runtime import Runtime
 from aeron_spark.errors import REFUSALS, AeronSparkError, EndedError, OptionError, RefusedError
+from aeron_spark.keys.bans import Ban, StoredBans, Subject
 from aeron_spark.keys.clients_file import key_name
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.protocol.admin_messages import MAX_REQUEST_BYTES, decode_request, encode_response
 from aeron_spark.protocol.grants import Grant, matches
 from aeron_spark.protocol.keypair import PREFIX, fingerprint, parse_public, public_text
 from aeron_spark.protocol.sources import Network, canonical_address
-from aeron_spark.server.ban_file import StoredBans
-from aeron_spark.server.bans import Ban, Subject
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.streams.store import StreamStore
 

@@ -15,13 +15,13 @@ from typing import Final, Literal
 
 from aeron_spark import node
 from aeron_spark.errors import AeronSparkError
+from aeron_spark.keys.bans import StoredBans
 from aeron_spark.keys.key_files import read_secret, read_shared_secret
 from aeron_spark.keys.stores import load_identity
 from aeron_spark.node.locks import current_owner_text, is_locked
 from aeron_spark.node.paths import file_bytes, space_of
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.grants import Grant
-from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.clients import clients_of, is_from_environment, key_paths_of
 from aeron_spark.server.http import parse_http_address, require_free
 from aeron_spark.server.metrics import require_prometheus_client

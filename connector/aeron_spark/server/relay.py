@@ -6,10 +6,10 @@ import threading
 from typing import Final
 
 from aeron_spark.endpoint.connection import Connection, ConnectionCore, grant_of
+from aeron_spark.endpoint.server_sessions import GrantChanged
 from aeron_spark.errors import AeronSparkError, RefusedError, WaitTimeout
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.server_facts import GrantChanged
 
 SERVICE: Final = FIRST_SERVICE + 3
 SUBSCRIBE: Final = "subscribe"

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aeron_spark.aeron.counters import read_errors
 from aeron_spark.aeron.driver import aeron_version
+from aeron_spark.endpoint.access import LogSpace
 from aeron_spark.endpoint.connection import Connection, grant_of
 from aeron_spark.endpoint.endpoint import Endpoint
 from aeron_spark.errors import REFUSALS, AeronSparkError, RefusedError, SetupError
 from aeron_spark.facts import Bus
+from aeron_spark.keys.bans import StoredBans
 from aeron_spark.keys.clients_file import ClientsChange, ClientTable, key_name
 from aeron_spark.keys.key_files import read_shared_secret
 from aeron_spark.keys.stores import FilePeerStore
@@ -28,12 +30,10 @@ from aeron_spark.protocol.admin_messages import SOCKET_NAME
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.keypair import fingerprint
 from aeron_spark.server.backups import Backups, file_paths
-from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.clients import CLIENTS, ClientsWatcher, is_from_environment, key_paths_of, peer_store_of
 from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.http import HttpServer, json_page, parse_http_address
 from aeron_spark.server.log_output import ServerLogOutput
-from aeron_spark.server.log_space import LogSpace
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.metrics import MetricCounts, MetricReader, ServerMetrics, State, require_prometheus_client
 from aeron_spark.server.operator import (

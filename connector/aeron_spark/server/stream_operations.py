@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
@@ -24,6 +25,7 @@ from aeron_spark.endpoint.connection import ConnectionCore
 from aeron_spark.endpoint.fair_pool import FairPool
 from aeron_spark.endpoint.loop import Loop
 from aeron_spark.endpoint.peer_calls import Deferred
+from aeron_spark.endpoint.server_sessions import GrantChanged
 from aeron_spark.errors import (
     REFUSALS,
     AeronSparkError,
@@ -40,7 +42,6 @@ from aeron_spark.protocol.grants import Grant, KeyLimits, StreamAction
 from aeron_spark.protocol.keypair import fingerprint
 from aeron_spark.protocol.rpc_dispatch import BAD_ARGUMENTS, UNKNOWN_METHOD, PeerCall, unknown_failure
 from aeron_spark.protocol.rpc_messages import Call, Create, Failure, decode_data_call, text_of
-from aeron_spark.server.server_facts import GrantChanged, StreamRead
 from aeron_spark.server.stream_transfers import IncomingStage, IncomingStages, OutgoingReads, fill_at_once
 from aeron_spark.streams.definition import Definition, check_segment_bytes, renamed_stream, unknown_stream
 from aeron_spark.streams.ledger import AlreadyCommitted
@@ -61,6 +62,14 @@ COMMIT_TIMEOUT_S: Final = 15.0  # longest wait of a request for a commit of the 
 MAX_WRITERS: Final = 1_000  # in one response
 RECENT_S: Final = 60.0  # after its last use, a stream counts as used by the client
 MAX_RECENT_STREAMS: Final = 64  # remembered for one connection
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRead:
+    """A reader gets bytes of a stream. Emitted on a thread of the transfers."""
+
+    stream: str
+    size: int
 
 
 class RunningCommits:

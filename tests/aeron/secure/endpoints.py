@@ -13,6 +13,7 @@ from aeron_spark import node
 from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.client.client import Client
+from aeron_spark.endpoint.access import LogSpace
 from aeron_spark.endpoint.client_endpoint import make_endpoint
 from aeron_spark.endpoint.connection import Connection
 from aeron_spark.endpoint.endpoint import Endpoint
@@ -20,7 +21,6 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.paths import driver_space
 from aeron_spark.options import ClientOptions, LiveOptions, ServerOptions
 from aeron_spark.protocol.access import PeerStore, ServerName
-from aeron_spark.server.log_space import LogSpace
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import ClientTransport, ServerAddress
 from aeron_spark.transport.endpoint_channels import ClientPorts

@@ -15,10 +15,10 @@ from aeron_spark import node
 from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.counters import read_driver
 from aeron_spark.aeron.guard import read_drops
+from aeron_spark.endpoint.access import MEASURE_INTERVAL_S
 from aeron_spark.errors import RefusedError, RemoteError, Retry, WaitTimeout
 from aeron_spark.node.paths import driver_space, reserve_of
 from aeron_spark.process import has_ended
-from aeron_spark.server.log_space import MEASURE_INTERVAL_S
 from aeron_spark.transport.api import LINK_TERM_BYTES, ChannelSettings
 from aeron_spark.waiting import wait_for
 from tests.aeron.attacks.measured_server import MeasuredServer, separate_nodes

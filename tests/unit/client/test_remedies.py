@@ -25,7 +25,7 @@ from aeron_spark.facts import Bus
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.keypair import fingerprint
 from aeron_spark.protocol.rpc_dispatch import REMEDIES
-from aeron_spark.server.server_facts import EventReported
+from aeron_spark.server.event_log import EventReported
 from aeron_spark.server.stream_operations import OperationService
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.wire import stream_requests

@@ -18,12 +18,12 @@ from aeron_spark.endpoint.endpoint import Endpoint
 from aeron_spark.endpoint.loop import Loop
 from aeron_spark.endpoint.runtime import Runtime
 from aeron_spark.facts import Bus
+from aeron_spark.keys.bans import StoredBans
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.options import ClientOptions, LiveOptions, ServerOptions
 from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.reused_threads import IDLE_NAME
-from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import ServerAddress

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aeron_spark.client import bulk_link_opening
-from aeron_spark.endpoint import packet_watch
+from aeron_spark.endpoint import bulk_link_service, packet_watch
 from aeron_spark.endpoint.bulk_links import MAX_RECEIVED_BYTES, BulkLink
 from aeron_spark.endpoint.links import Link
 from aeron_spark.endpoint.packet_watch import ALIVE_SECONDS, PacketWatch, RecentMtus
@@ -18,7 +18,6 @@ from aeron_spark.errors import DataFormatError, RemoteError, TransportError, Wai
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
-from aeron_spark.server import bulk_link_service
 from aeron_spark.transport.api import MTU_BYTES, ChannelPair, ChannelSettings, LinkIds
 from aeron_spark.transport.packet_sizes import NetworkPath, PacketSizes
 from tests.internals import core_of

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from aeron_spark.client.client import Client
+from aeron_spark.keys.bans import StoredBans
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.client_handshake import ClientTiming
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.keypair import KeyPair, keypair_from
-from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.operator import BanCommands, ConnectionCommands, ConnectionReporter, ServerClients
 from tests.unit.endpoint.endpoints import World, quick_client, server_options, wait_for

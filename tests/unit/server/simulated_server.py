@@ -13,9 +13,12 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, Final
 
+from aeron_spark.endpoint.access import Decision
 from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged, Ending
 from aeron_spark.endpoint.links import OPEN, Link
 from aeron_spark.endpoint.owner import PeerInfo
+from aeron_spark.endpoint.server_endpoint import ServerEndpoint
+from aeron_spark.endpoint.server_sessions import DriverBack, HandshakeEnded
 from aeron_spark.errors import AeronSparkError, RefusedError, SessionLost
 from aeron_spark.facts import Bus
 from aeron_spark.options import LiveOptions, ServerOptions
@@ -29,9 +32,6 @@ from aeron_spark.protocol.handshake_payloads import ClientDone, DoneAck
 from aeron_spark.protocol.keypair import KeyPair
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.sources import IpAddress, Refusal
-from aeron_spark.server.clients import Decision
-from aeron_spark.server.server_endpoint import ServerEndpoint
-from aeron_spark.server.server_facts import DriverBack, HandshakeEnded
 from aeron_spark.transport.api import (
     ChannelPair,
     ChannelSettings,

@@ -19,8 +19,8 @@ from aeron_spark.keys.clients_file import default_name
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.grants import EVERYTHING, Grant, KeyLimits
 from aeron_spark.protocol.keypair import fingerprint, keypair_from, public_text
+from aeron_spark.server.event_log import EventReported
 from aeron_spark.server.operator import ConnectionReporter
-from aeron_spark.server.server_facts import EventReported
 from tests.unit.endpoint.endpoints import TIMEOUT_S, World, quick_client, wait_for
 from tests.unit.server.operated import KEYS, SHORT_STEPS, Operated
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from aeron_spark.client import client_attempt
+from aeron_spark.endpoint import client_attempt
 from aeron_spark.errors import RefusedError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.keypair import keypair_from

@@ -11,6 +11,7 @@ import pytest
 from aeron_spark.endpoint.connection import CallEnded, ConnectionCore
 from aeron_spark.endpoint.endpoint_listeners import Ending, ErrorReported
 from aeron_spark.endpoint.owner import PeerInfo
+from aeron_spark.endpoint.server_sessions import DRIVER_LOST, DriverBack
 from aeron_spark.errors import (
     AeronSparkError,
     DataFormatError,
@@ -27,9 +28,8 @@ from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.grants import Grant, KeyLimits
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.server.clients import ClientsWatcher
-from aeron_spark.server.event_log import LOG, EventLog, reason_of
+from aeron_spark.server.event_log import LOG, EventLog, EventReported, reason_of
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.server_facts import DRIVER_LOST, DriverBack, EventReported
 from aeron_spark.streams.model import CommittedTransaction, RecordingStopped, StreamNotOpened, StreamRecovery
 from aeron_spark.wire.stream_requests import (
     SERVICE,

@@ -11,8 +11,7 @@ from aeron_spark.errors import ConnectError
 from aeron_spark.facts import Bus
 from aeron_spark.node import paths
 from aeron_spark.node.paths import RESERVE_BYTES
-from aeron_spark.server.event_log import EventLog
-from aeron_spark.server.server_facts import EventReported
+from aeron_spark.server.event_log import EventLog, EventReported
 from aeron_spark.server.watch import EventWatch
 
 

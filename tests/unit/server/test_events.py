@@ -14,10 +14,9 @@ import pytest
 
 from aeron_spark.endpoint.endpoint_listeners import stack_of
 from aeron_spark.facts import Bus
-from aeron_spark.server.event_log import SUPPRESSED_INTERVAL_S, EventLog
+from aeron_spark.server.event_log import SUPPRESSED_INTERVAL_S, EventLog, EventReported
 from aeron_spark.server.event_table import EVENTS, FIELDS, GROUPS, Level
 from aeron_spark.server.log_output import LineFormatter, LogFormat
-from aeron_spark.server.server_facts import EventReported
 from aeron_spark.wire.stream_requests import OPERATIONS
 from tools.event_page import events_page
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aeron_spark.client.client import Client
+from aeron_spark.endpoint.server_sessions import GrantChanged
 from aeron_spark.errors import AeronSparkError, RefusedError
 from aeron_spark.facts import Bus
 from aeron_spark.keys.stores import MemoryPeerStore
@@ -16,7 +17,6 @@ from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.server.clients import ClientsWatcher
 from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.server_facts import GrantChanged
 from tests.unit.endpoint.endpoints import TIMEOUT_S, World, quick_client, server_options, wait_for
 
 KEYS = keypair_from(b"k" * 32)

@@ -12,10 +12,12 @@ import pytest
 
 from aeron_spark.endpoint.connection import CallEnded
 from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged, Ending
+from aeron_spark.endpoint.server_sessions import HandshakeEnded
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.facts import Bus
 from aeron_spark.protocol.rpc_dispatch import PROGRAM
 from aeron_spark.protocol.sources import Refusal, parse_source
+from aeron_spark.server.event_log import EventReported
 from aeron_spark.server.metrics import (
     BUCKETS_S,
     METRICS,
@@ -28,7 +30,7 @@ from aeron_spark.server.metrics import (
     StreamLabels,
     markdown,
 )
-from aeron_spark.server.server_facts import EventReported, HandshakeEnded, StreamRead
+from aeron_spark.server.stream_operations import StreamRead
 from aeron_spark.streams.model import CommittedTransaction, StreamTrimmed
 from aeron_spark.wire import stream_requests
 

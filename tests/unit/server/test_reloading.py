@@ -14,7 +14,7 @@ from aeron_spark.options import LiveOptions, OptionChanges, ServerOptions
 from aeron_spark.options.declaration import Restart
 from aeron_spark.protocol.keypair import keypair_from, public_text
 from aeron_spark.server.command_server import CommandServer
-from aeron_spark.server.server_facts import EventReported
+from aeron_spark.server.event_log import EventReported
 from tests.unit.endpoint.endpoints import World, server_options
 
 

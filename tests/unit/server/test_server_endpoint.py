@@ -14,6 +14,8 @@ import pytest
 from aeron_spark.endpoint.endpoint_listeners import Ending
 from aeron_spark.endpoint.links import Link
 from aeron_spark.endpoint.owner import PeerInfo
+from aeron_spark.endpoint.server_endpoint import DRAIN_SECONDS, REOPEN_SECONDS, ServerEndpoint
+from aeron_spark.endpoint.server_sessions import HandshakeEnded
 from aeron_spark.errors import EndedError, OptionError, RefusedError, Retry, SessionLost, TransportError, UsageError
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
@@ -23,8 +25,6 @@ from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.protocol.sources import Refusal, parse_source
-from aeron_spark.server.server_endpoint import DRAIN_SECONDS, REOPEN_SECONDS, ServerEndpoint
-from aeron_spark.server.server_facts import HandshakeEnded
 from aeron_spark.transport.api import (
     ChannelPair,
     ImageAvailable,

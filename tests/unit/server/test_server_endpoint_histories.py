@@ -12,12 +12,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from aeron_spark.endpoint.access import Decision
 from aeron_spark.endpoint.endpoint_listeners import Ending
 from aeron_spark.errors import TransportError
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.grants import UNKNOWN_KEY, Grant
 from aeron_spark.protocol.keypair import keypair_from
-from aeron_spark.server.clients import Decision
 from aeron_spark.transport.api import ImageAvailable, LinkIds, MessageArrived, SenderUnavailable
 from tests.invariants import check_invariants
 from tests.option_groups import options_of

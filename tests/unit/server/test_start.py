@@ -13,8 +13,8 @@ import pytest
 from aeron_spark.errors import TransportError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.admin_messages import SOCKET_NAME
+from aeron_spark.server.event_log import EventReported
 from aeron_spark.server.server import Server
-from aeron_spark.server.server_facts import EventReported
 from aeron_spark.server.server_node import ServerNode
 from tests.memory_transport import MemoryNetwork, MemoryServerTransport
 from tests.ports import free_port

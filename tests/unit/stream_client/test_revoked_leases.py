@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 from typing import Any
 
+from aeron_spark.endpoint.server_sessions import GrantChanged
 from aeron_spark.errors import RefusedError
-from aeron_spark.server.server_facts import GrantChanged
 from aeron_spark.wire.stream_requests import RenewLease
 from tests.unit.stream_client.joined import World
 

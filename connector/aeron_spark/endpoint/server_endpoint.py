@@ -26,12 +26,23 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
 
+from aeron_spark.endpoint.access import ClientAccess, Decision, LogSpace, link_bytes
 from aeron_spark.endpoint.connection import ConnectionCore
 from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged, Ending
 from aeron_spark.endpoint.links import Link, ServerPath
 from aeron_spark.endpoint.loop import REOPEN_SECONDS
 from aeron_spark.endpoint.owner import PeerInfo
 from aeron_spark.endpoint.runtime import Runtime
+from aeron_spark.endpoint.server_sessions import (
+    DRIVER_LOST,
+    AuthenticatedClient,
+    Closing,
+    DriverBack,
+    PendingHandshake,
+    Pools,
+    ServerSession,
+    SessionLink,
+)
 from aeron_spark.errors import (
     AeronSparkError,
     DataFormatError,
@@ -55,17 +66,6 @@ from aeron_spark.protocol.server_handshake import SHUTTING_DOWN, ServerHandshake
 from aeron_spark.protocol.sources import Refusal, UdpSource, parse_source, refusal_of, undecided
 from aeron_spark.protocol.tickets import Offer, TicketStore
 from aeron_spark.protocol.transitions import assert_never
-from aeron_spark.server.clients import ClientAccess, Decision
-from aeron_spark.server.log_space import LogSpace, link_bytes
-from aeron_spark.server.server_facts import DRIVER_LOST, DriverBack
-from aeron_spark.server.server_sessions import (
-    AuthenticatedClient,
-    Closing,
-    PendingHandshake,
-    Pools,
-    ServerSession,
-    SessionLink,
-)
 from aeron_spark.transport.api import (
     SEE_DRIVER,
     ChannelPair,

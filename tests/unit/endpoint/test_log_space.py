@@ -6,9 +6,9 @@ import errno
 from dataclasses import dataclass
 from typing import Final
 
+from aeron_spark.endpoint.access import MEASURE_INTERVAL_S, LogSpace, link_bytes
 from aeron_spark.node.paths import RESERVE_BYTES, Space, reserve_of
 from aeron_spark.node.settings import MIB
-from aeron_spark.server.log_space import MEASURE_INTERVAL_S, LogSpace, link_bytes
 from aeron_spark.transport.api import ChannelSettings
 
 LINK: Final = 12 * MIB

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import DataFormatError, RefusedError, TransportError
+from aeron_spark.keys import bans as bans_module
+from aeron_spark.keys.bans import Ban, BanTable, StoredBans
 from aeron_spark.protocol.keypair import keypair_from, public_text
 from aeron_spark.protocol.sources import Network, Refusal, canonical_address
-from aeron_spark.server import ban_file
-from aeron_spark.server.ban_file import StoredBans
-from aeron_spark.server.bans import Ban, BanTable
 
 KEY = keypair_from(b"k" * 32).public
 OTHER_KEY = keypair_from(b"o" * 32).public
@@ -155,7 +154,7 @@ def test_a_file_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_number_of_bans_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ban_file, "MAX_BANS", 1)
+    monkeypatch.setattr(bans_module, "MAX_BANS", 1)
     bans = StoredBans(Clock())
     bans.add({NET: ""})
     bans.add({NET: ""}, 60.0)

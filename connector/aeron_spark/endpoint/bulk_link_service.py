@@ -10,11 +10,11 @@ from aeron_spark.endpoint.bulk_links import METHODS, SERVICE, BulkLink, BulkLink
 from aeron_spark.endpoint.connection import ConnectionCore
 from aeron_spark.endpoint.links import Link
 from aeron_spark.endpoint.packet_watch import PacketWatch, alive_times
+from aeron_spark.endpoint.server_endpoint import ServerEndpoint
 from aeron_spark.errors import DataFormatError, RefusedError, WaitTimeout
 from aeron_spark.protocol.frame_cipher import RANDOM_BYTES, FrameDecryptor, FrameEncryptor, bulk_link_keys
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.sources import Refusal
-from aeron_spark.server.server_endpoint import ServerEndpoint
 from aeron_spark.transport.api import MTU_BYTES, ChannelPair, ChannelSettings, LinkIds
 from aeron_spark.transport.channel import FRAME_ALIGNMENT
 from aeron_spark.transport.packet_sizes import network_path, open_bytes

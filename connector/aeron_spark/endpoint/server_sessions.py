@@ -1,14 +1,16 @@
-"""The data of a server's endpoint: its handshakes, its sessions, and their links."""
+"""The data of a server's endpoint: its handshakes, its sessions, their links, and the facts that it emits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
+from aeron_spark.endpoint.access import Decision
 from aeron_spark.endpoint.connection import ConnectionCore
 from aeron_spark.endpoint.links import Link, ServerPath
 from aeron_spark.endpoint.owner import PeerInfo
+from aeron_spark.errors import AeronSparkError
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol import server_handshake as actions
 from aeron_spark.protocol.grants import Grant
@@ -25,9 +27,41 @@ from aeron_spark.protocol.limits import Permit
 from aeron_spark.protocol.noise import Entropy
 from aeron_spark.protocol.server_handshake import ServerHandshake
 from aeron_spark.protocol.sources import Refusal, Source, UdpSource
-from aeron_spark.server.clients import Decision
-from aeron_spark.server.server_facts import HandshakeEnded
 from aeron_spark.transport.api import ChannelPair, ImageAvailable, LinkIds, ServerAddress
+
+DRIVER_LOST: Final = "driver-lost"  # reason of the error that reports the loss of the media driver
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeEnded:
+    """A handshake has ended. Emitted on the event loop.
+
+    ``result`` is "retry" for a sender that was asked to prove its address, or left before that. ``key`` and ``tag`` are
+    those of a client that has proved its key. ``seconds`` is the time since its first packet.
+    """
+
+    result: Literal["accepted", "refused", "retry", "lost"]
+    source: Source
+    refusal: Refusal | None
+    key: bytes | None
+    tag: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GrantChanged:
+    """The grant of a connection's client has changed: everything that it does not cover ends.
+
+    With ``refusal``, the client is not admitted any more, and everything of it ends with this error.
+    """
+
+    connection: ConnectionCore
+    refusal: AeronSparkError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DriverBack:
+    """The server has connected to a media driver again, after a loss. Emitted on the event loop."""
 
 
 @dataclass(slots=True, eq=False)
