@@ -28,7 +28,7 @@ def command_line() -> session.JobArguments:
     arguments.add_table()
     arguments.add_options()
     arguments.add_query()
-    arguments.add_argument("--schema", help="columns, as in SQL, of an arrow stream that has no recorded rows yet")
+    arguments.add_schema()
     return arguments
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import math
 import re
@@ -15,12 +16,16 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from aeron_spark.errors import OptionError
+from aeron_spark.errors import AeronSparkError, OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from aeron_spark.log.api import SourceStream
+    from aeron_spark.log.offsets import Offset
+    from aeron_spark.log.query import QueryPlanner
 
 Result = TypeVar("Result")
 Args = argparse.Namespace
@@ -105,6 +110,10 @@ class JobArguments(argparse.ArgumentParser):
         self.add_argument("--table", required=True, help="the Delta table: a path, or a name of the catalog")
         self.add_options("--table-option", "Delta, such as mergeSchema=true or startingVersion=7")
 
+    def add_schema(self) -> None:
+        """Add the argument for the columns of an empty stream."""
+        self.add_argument("--schema", help="columns, as in SQL, of an arrow stream that has no recorded rows yet")
+
     def add_query(self) -> None:
         """Add the arguments of a job that runs until it is stopped."""
         self.add_checkpoint()
@@ -170,9 +179,11 @@ def is_path(table: str) -> bool:
     return "/" in table
 
 
-def read_stream(spark: SparkSession, options: Sequence[tuple[str, str]], schema: str | None = None) -> DataFrame:
+def read_stream(
+    spark: SparkSession, options: Sequence[tuple[str, str]], schema: str | None = None, source: str = "aeron"
+) -> DataFrame:
     """Return a streaming DataFrame of an Aeron stream."""
-    stream = spark.readStream.format("aeron").options(**dict(options))
+    stream = spark.readStream.format(source).options(**dict(options))
     return (stream.schema(schema) if schema else stream).load()
 
 
@@ -180,6 +191,51 @@ def read_table(spark: SparkSession, table: str, options: Sequence[tuple[str, str
     """Return a streaming DataFrame of the rows that are appended to a Delta table."""
     stream = spark.readStream.format("delta").options(**dict(options))
     return stream.load(table) if is_path(table) else stream.table(table)
+
+
+def planner(options: Sequence[tuple[str, str]]) -> QueryPlanner:
+    """Return the planner of a stream, for its recordings and its content."""
+    from aeron_spark.log.query import QueryPlanner
+    from aeron_spark.options import ReadOptions
+    from aeron_spark.spark.reader import open_planning_log
+
+    return QueryPlanner(ReadOptions.parse(dict(options), streaming=False), open_planning_log, framed=False)
+
+
+def payload_of(options: Sequence[tuple[str, str]]) -> str:
+    """Return the payload of a stream, and that of an empty one as the source has it."""
+    batch = [(name, text) for name, text in options if name.lower() not in ("startingoffsets", "startingtimestamp")]
+    given = {name.lower(): text for name, text in batch}.get("payload", "auto")
+    content = planner(batch).content() if given == "auto" else None
+    return "raw" if given == "auto" and content is None else given if content is None else content.payload
+
+
+def committed_offset(spark: SparkSession, checkpoint: str, stream: SourceStream) -> Offset:
+    """Return the offset of a stream up to which the query of a checkpoint has committed its micro-batches.
+
+    Raises OptionError if the checkpoint has none, or is of other streams only.
+    """
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as f
+
+    from aeron_spark.log.offsets import Offset
+
+    files = spark.read.format("binaryFile").option("pathGlobFilter", "[0-9]*").option("ignoreMissingFiles", "true")
+    commits = f"{checkpoint.rstrip('/')}/commits"
+    try:
+        paths = files.load(commits).select(f.regexp_extract("path", r"/(\d+)$", 1).cast("long").alias("id"))
+        last = paths.agg(f.max("id")).first()
+    except AnalysisException as error:
+        raise OptionError(f"{commits} cannot be read: {error}", remedy="Name the checkpoint of a query.") from None
+    if last is None or last[0] is None:
+        raise OptionError(f"{commits} has no committed micro-batch", remedy="Name the checkpoint of a query that ran.")
+    (row,) = files.load(f"{checkpoint.rstrip('/')}/offsets/{last[0]}").select("content").collect()
+    for line in bytes(row.content).decode().splitlines()[2:]:
+        with suppress(AeronSparkError):  # an offset of another source, or of another stream
+            return Offset.parse(json.loads(line)).of_stream(stream)
+    raise OptionError(
+        f"checkpoint {checkpoint} is not of {stream.label}", remedy="Name the checkpoint of a query that reads it."
+    )
 
 
 def start(rows: DataStreamWriter, args: Args) -> StreamingQuery:
@@ -317,6 +373,9 @@ def run(
             with stopped_by_sigterm(spark, stop, ended):
                 code = finish(build(spark, args), stop)
             LOG.info("%s ended, exit code %d", parser.prog, code)
+        except AeronSparkError as error:
+            LOG.error("%s failed: %s", parser.prog, error)
+            code = 2 if isinstance(error, OptionError) else 1
         except BaseException as error:
             LOG.error("%s failed: %s", parser.prog, type(error).__name__)
             raise

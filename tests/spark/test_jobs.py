@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.options import WriteOptions
 from demo.comparing import compare
 from demo.flights import SCHEMA, load
+from tests.aeron.streams import Stream, number, numbered
 from tests.e2e.processes import read_table
 from tests.programs import ROOT
 from tests.spark.stream_server import StreamServer
@@ -42,10 +44,14 @@ def patches(spark: SparkSession) -> Iterator[pytest.MonkeyPatch]:
         yield made
 
 
-def run(patches: pytest.MonkeyPatch, job: str, table: Path, checkpoint: Path, options: dict[str, str]) -> None:
-    arguments = [f"--table={table}", f"--checkpoint={checkpoint}", "--available-now"]
+def run(patches: pytest.MonkeyPatch, job: str, options: Mapping[str, str], *arguments: str) -> None:
+    """Run a job to its end, as a program; ``options`` are those of its stream."""
     patches.setattr(sys, "argv", [job, *arguments, *(f"--option={name}={value}" for name, value in options.items())])
-    runpy.run_path(str(ROOT / "spark_jobs" / job), run_name="__main__")
+    runpy.run_path(str(ROOT / "spark_jobs" / f"{job}.py"), run_name="__main__")
+
+
+def query_arguments(table: Path, checkpoint: Path) -> list[str]:
+    return [f"--table={table}", f"--checkpoint={checkpoint}", "--available-now"]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +65,7 @@ def table(patches: pytest.MonkeyPatch, node: NodeHandle, tmp_path_factory: pytes
         appender.arrow(batch)
     appender.finish()
     source = {**direct, "startingOffsets": "earliest", "maxBytesPerTrigger": "100k"}
-    run(patches, "aeron_to_delta.py", folder / "flights", folder / "checkpoint", source)
+    run(patches, "aeron_to_delta", source, *query_arguments(folder / "flights", folder / "checkpoint"))
     assert len(os.listdir(folder / "checkpoint" / "commits")) > 1, "the limit makes several batches of it"
     return folder / "flights"
 
@@ -73,7 +79,7 @@ def test_the_second_job_writes_flights_through_a_server(
     patches: pytest.MonkeyPatch, table: Path, server: StreamServer, tmp_path: Path
 ) -> None:
     options = server.options(server.create_stream(2))
-    run(patches, "delta_to_aeron.py", table, tmp_path / "checkpoint", options)
+    run(patches, "delta_to_aeron", options, *query_arguments(table, tmp_path / "checkpoint"))
     with aeron_spark.connect(
         options["server"], identity=options["identity"], server_key=options["serverKey"],
         aeron_dir=options["aeronDir"], store=MemoryPeerStore(), timeout=60.0,
@@ -81,3 +87,20 @@ def test_the_second_job_writes_flights_through_a_server(
         found = pa.Table.from_batches(list(client.reader(options["stream"])))
     comparison = compare(load(ROWS), found.cast(SCHEMA))
     assert comparison.equal, comparison.sentence
+
+
+def test_a_backfill_copies_a_range_of_positions_once(
+    patches: pytest.MonkeyPatch, spark: SparkSession, stream: Stream, tmp_path: Path
+) -> None:
+    publisher = stream.publisher()
+    positions, key = publisher.send(numbered(0, 100)), publisher.key
+    arguments = [
+        f"--table={tmp_path / 'range'}", f"--checkpoint={tmp_path / 'checkpoint'}",
+        f"--start={json.dumps({key: positions[20]})}", f"--end={json.dumps({key: positions[70]})}",
+    ]  # fmt: skip
+    options = {**stream.options, "payload": "raw", "maxRowsPerTrigger": "30"}
+    for _ in range(2):  # the second run finds the range copied
+        run(patches, "backfill", options, *arguments)
+        copied = sorted(number(value) for value in read_table(tmp_path / "range").column("value").to_pylist())
+        assert copied == list(range(20, 70))
+    assert {"0", "1"} <= set(os.listdir(tmp_path / "checkpoint" / "commits")), "the limit makes two batches of it"

@@ -39,6 +39,7 @@ from aeron_spark.log.overlaps import (
 )
 from aeron_spark.log.planning import backlogs, cap, due, plan_end, ranges_between, readable, resolve
 from aeron_spark.options import DirectRoute, ReadOptions, WantedOffsets
+from aeron_spark.options.values import Moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,13 +316,20 @@ class QueryPlanner:
                 self._finished[state.key] = state.fingerprint
         return self._finished
 
-    def prepare_available_now(self) -> None:
-        """Store the current ends as those of ``Trigger.AvailableNow``.
+    def prepare_available_now(self, end: WantedOffsets | Moment | None = None) -> None:
+        """Store the current ends as those of ``Trigger.AvailableNow``, or earlier ones: positions, or a publish time.
 
         Does not start a recording: Spark calls this before it passes the checkpoint's offset, which may be of another
         stream.
         """
-        self._targets = {state.key: state.end for state in readable(self.states())}
+        states = readable(self.states())
+        if isinstance(end, Moment):
+            time_ns = end.at(self._clock())
+            self._targets = {state.key: self.log.position_at(state, time_ns, self._times) for state in states}
+        elif end is not None:
+            self._targets = self._resolve(end, states, "endingOffsets")
+        else:
+            self._targets = {state.key: state.end for state in states}
 
     def ends(self) -> dict[str, int]:
         """Return the ends of the recordings in the last list."""

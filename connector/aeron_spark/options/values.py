@@ -191,6 +191,20 @@ def parse_offsets(text: str, default: Edge) -> WantedOffsets:
     return WantedOffsets(default, named)
 
 
+def parse_end(text: str) -> WantedOffsets | Moment:
+    """Parse the end of a backfill: positions as ``parse_offsets`` reads them, ``latest``, or an ISO time."""
+    if text.lower() == "latest" or text.lstrip().startswith("{"):
+        return parse_offsets(text, "latest")
+    expected = "latest, an ISO time such as 2026-03-01T09:30:00Z, or JSON of recordings to positions"
+    try:
+        moment = parse_moment(text)
+    except ValueError:
+        raise ValueError(expected) from None
+    if moment.fixed_ns is None:  # it would be another time after a restart
+        raise ValueError(expected)
+    return moment
+
+
 class _Pairs:
     """A JSON object with its repeated names, which a dict would lose."""
 

@@ -45,7 +45,8 @@ from aeron_spark.log.planning import partition_by_key, partition_by_size
 from aeron_spark.log.query import QueryPlanner
 from aeron_spark.log.restarts import restartable
 from aeron_spark.log_factory import log_of, open_log
-from aeron_spark.options import DirectRoute, ReadOptions, ServerRoute
+from aeron_spark.options import DirectRoute, ReadOptions, ServerRoute, WantedOffsets
+from aeron_spark.options.values import Moment
 from aeron_spark.pool import POOL
 from aeron_spark.spark.row_values import arrow_schema
 from aeron_spark.spark.task_context import partition_of_task, resolve_key_files, with_servers
@@ -75,6 +76,7 @@ class Task:
     schema: StructType
     planned_on: str  # the host of the query's driver
     table: DecodeTable | None = None  # with payload=sbe
+    end: WantedOffsets | Moment | None = None  # of a query with Trigger.AvailableNow; None: the current one
 
     @property
     def framed(self) -> bool:
@@ -213,8 +215,8 @@ class AeronStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return report | {"recordings": ends, "stream": stream.log.stream.to_dict(), "v": 1}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Store the current ends as the end of the query."""
-        self._stream().prepare_available_now()
+        """Store the end of the query: the current ends, or that of the task."""
+        self._stream().prepare_available_now(self._task.end)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan the batch between two offsets."""

@@ -13,7 +13,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +32,7 @@ from pyspark.sql.types import StructType
 
 from aeron_spark.errors import OptionError, SetupError
 from aeron_spark.options import ReadOptions, WriteOptions, has_batch_only_options
+from aeron_spark.options.values import parse_end
 from aeron_spark.spark import row_values
 from aeron_spark.spark.task_context import check_route
 
@@ -202,6 +204,26 @@ class AeronDataSource(DataSource):
                 errors.append(error)
         # An option that only a batch has means a batch: raise the batch's error.
         raise errors[has_batch_only_options(self.options)]
+
+
+class BackfillSource(AeronDataSource):
+    """Reads a stream up to an end, with ``Trigger.AvailableNow``; only the job ``backfill`` registers it.
+
+    Its option ``end`` has positions as ``endingOffsets`` of a batch has them, or an ISO time. A query continues at its
+    checkpoint, and has no rows after the end.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__({name: text for name, text in options.items() if name.lower() != "end"})
+        self._end = parse_end(next(text for name, text in options.items() if name.lower() == "end"))
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for ``format(...)``."""
+        return "aeron-backfill"
+
+    def _task(self, options: ReadOptions, schema: StructType) -> Task:
+        return replace(super()._task(options, schema), end=self._end)
 
 
 def _task(options: ReadOptions, schema: StructType, found_payload: str | None) -> Task:

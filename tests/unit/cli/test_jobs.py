@@ -6,12 +6,19 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from aeron_spark.cli.main import main
 from aeron_spark.jobs import NAMES
 from tests.programs import ROOT
+
+REQUIRED: Final = {
+    "aeron_to_delta": "table=/t checkpoint=/c",
+    "backfill": "table=/t checkpoint=/c end=latest",
+    "delta_to_aeron": "table=/t checkpoint=/c",
+}
 
 
 def test_the_list_has_each_job_with_its_summary(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,7 +60,7 @@ def test_an_unknown_job_is_refused_with_the_nearest_name(command: str, capsys: p
 def test_a_wrong_option_ends_a_job_before_spark_is_loaded(name: str) -> None:
     code = "import runpy, sys; sys.modules['pyspark'] = None; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
     path = ROOT / "spark_jobs" / f"{name}.py"
-    required = ["--table=/t", "--checkpoint=/c"]
+    required = [f"--{argument}" for argument in REQUIRED[name].split()]
     done = subprocess.run(
         [sys.executable, "-c", code, path, *required, "--option=channel=aeron:ipc", "--option=streamI=1"],
         capture_output=True, text=True, timeout=60, check=False,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from aeron_spark.jobs import aeron_to_delta, delta_to_aeron
+from aeron_spark.jobs import aeron_to_delta, backfill, delta_to_aeron
 from aeron_spark.jobs.session import BEGIN_ATTEMPTS, START_FAILURE, Running, begin, is_path, parse_option
 
 REQUIRED = ["--table", "/t", "--checkpoint", "/c", "--option", "channel=aeron:ipc"]
@@ -62,6 +62,24 @@ def test_wrong_arguments_end_a_job_with_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("aeron_to_delta: ")
     assert error in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ([], "the following arguments are required: --end"),
+        (["--end=soon"], "--end is 'soon', expected latest, an ISO time such as"),
+        (["--end=-10min"], "--end is '-10min', expected latest, an ISO time such as"),
+        (["--end={"], "--end is '{', expected"),
+        (["--end=latest", "--start=soon"], "option 'startingTimestamp' must be"),
+        (["--end=latest", "--option=startingOffsets=earliest"], "Give --start and --end"),
+        (["--end=2026-03-01", "--option=payload=raw"], "option 'startingTimestamp' needs 'timestampFrom'"),
+    ],
+)
+def test_a_wrong_range_is_refused(arguments: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        backfill.command_line().parse_args([*REQUIRED, "--option=streamId=7", *arguments])
+    assert error in capsys.readouterr().err
 
 
 def test_a_table_is_a_path_or_a_name() -> None:

@@ -11,6 +11,7 @@ from aeron_spark.errors import DataLossError, OptionError, TransportError
 from aeron_spark.log.api import Log, RecordingState, StreamContent
 from aeron_spark.log.query import QueryPlanner, ReadLag
 from aeron_spark.options import ReadOptions
+from aeron_spark.options.values import parse_end
 from tests.unit.log.fake_log import FakeLog
 
 OPTIONS = {"channel": "aeron:ipc", "streamId": "1001", "startingOffsets": "earliest"}
@@ -132,6 +133,31 @@ def test_available_now_reads_no_messages_that_were_recorded_after_its_begin() ->
     end = stream.latest(start, limited=True)
     assert end.position("embedded/0") == 64
     assert stream.latest(end, limited=True) is end
+
+
+@pytest.mark.parametrize(
+    ("end", "positions"),
+    [
+        ('{"embedded/0": 64}', {"embedded/0": 64, "embedded/1": 32}),
+        ('{"embedded/0": 0, "embedded/1": 0}', {"embedded/0": 0, "embedded/1": 0}),
+        ("latest", {"embedded/0": 192, "embedded/1": 32}),
+        ("1970-01-01T00:00:00Z", {"embedded/0": 192, "embedded/1": 0}),
+    ],
+)
+def test_available_now_ends_at_positions_or_at_a_time(end: str, positions: dict[str, int]) -> None:
+    stream = stream_of(TimedLog(unread_recordings()))
+    read = stream.initial()
+    stream.prepare_available_now(parse_end(end))
+    read = stream.latest(read, limited=False)
+    assert {key: read.position(key) for key in positions} == positions
+    assert stream.latest(read, limited=False) is read
+
+
+def test_available_now_reads_nothing_if_its_end_is_before_the_start_of_the_query() -> None:
+    stream = stream_of(TimedLog(unread_recordings()), startingOffsets='{"embedded/0": 128, "embedded/1": "latest"}')
+    start = stream.initial()
+    stream.prepare_available_now(parse_end('{"embedded/0": 64}'))
+    assert stream.latest(start, limited=False) is start
 
 
 @pytest.mark.parametrize(("options", "gib", "gib_of_available_now"), [({}, 1, 4), ({"maxBytesPerTrigger": "2g"}, 2, 2)])
