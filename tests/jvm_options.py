@@ -1,4 +1,4 @@
-"""Answers to cases of options, in the form of the Java source: ``OptionAnswers`` gives the same for the same case."""
+"""Answers to cases of options and of channels, in the form of ``OptionAnswers``, the Java program of the same cases."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, astuple, is_dataclass
 from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,13 +16,14 @@ from aeron_spark.errors import OptionError
 from aeron_spark.options import DirectRoute, Moment, ReadOptions, WantedOffsets
 from aeron_spark.options.declaration import Format, Option
 from aeron_spark.sbe.settings import TimeColumns
+from aeron_spark.transport.channel import ChannelUri
 from tests.class_data import QUICK
 from tests.programs import CONNECTOR, ROOT, Program
 
 PROGRAM: Final = ROOT / "jars/spark/src/test/java/io/aeronspark/spark/option/OptionAnswers.java"
 _EDGES: Final = {"earliest": -2, "latest": -1}
 _NANOS: Final = 1_000_000_000
-_SECONDS: Final = ("DURATION", "DURATION-OR-ZERO")
+_IN_SECONDS: Final = {"connectTimeoutNs", "archiveTimeoutNs", "idleTimeoutNs"}
 
 
 def answer(options: Mapping[str, str], *, streaming: bool) -> dict[str, Any]:
@@ -34,6 +35,16 @@ def answer(options: Mapping[str, str], *, streaming: bool) -> dict[str, Any]:
     assert isinstance(read.route, DirectRoute)
     values = dict(_values(read)) | dict(_values(read.route))
     return {"values": values | {"streaming": streaming, "queryName": read.query_name, "ignored": list(read.ignored)}}
+
+
+def channel_answer(text: str, *, foreign: bool) -> dict[str, Any]:
+    """Return the channel's text and the identity of its stream, or the error."""
+    try:
+        channel = ChannelUri.parse(text, foreign=foreign)
+    except OptionError as error:
+        return {"error": {"what": error.what, "remedy": error.remedy}}
+    names = ("media", "endpoint", "control", "controlMode", "networkInterface")
+    return {"values": {"text": str(channel), **dict(zip(names, astuple(channel.identity), strict=True))}}
 
 
 def format_of(option: Option) -> Format:
@@ -48,10 +59,15 @@ def _values(options: ReadOptions | DirectRoute) -> Iterator[tuple[str, Any]]:
 
 
 def _value(option: Option, value: Any) -> Iterator[tuple[str, Any]]:
-    if option.type.metavar in _SECONDS:
-        yield f"{option.name}Ns", round(value * _NANOS) if isinstance(value, float) else value
+    if option.type.metavar == "DURATION":
+        yield f"{option.name}Ns", _rounded(value) if isinstance(value, float) else value
     else:
         yield option.name, _json(value)
+
+
+def _rounded(seconds: float) -> int:
+    """Return the nanoseconds of a time that Python has as a float of seconds, exactly up to 104 days."""
+    return round(seconds * _NANOS)
 
 
 def _json(value: Any) -> Any:
@@ -78,13 +94,16 @@ class Answers:
     def __init__(self, program: Program) -> None:
         self._program = program
 
-    def answer(self, options: Mapping[str, str], *, streaming: bool) -> Any:
-        """Return the answer of the Java source."""
-        self._program.send(json.dumps({"options": options, "streaming": streaming}))
+    def answer(self, **question: object) -> Any:
+        """Return the answer of the Java source to the arguments of one of the functions above."""
+        self._program.send(json.dumps(question))
         assert self._program.stdout is not None  # it is a pipe
         line = self._program.stdout.readline()  # ends if the program ends
         assert line, "the Java program ended"
-        return json.loads(line)
+        found = json.loads(line)
+        for name in _IN_SECONDS.intersection(found.get("values", ())):
+            found["values"][name] = _rounded(found["values"][name] / _NANOS)
+        return found
 
 
 @contextmanager

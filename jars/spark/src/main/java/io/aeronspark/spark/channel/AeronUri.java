@@ -145,14 +145,17 @@ public final class AeronUri
             return StreamIdentity.IPC;
         }
         final String control = canonical("control", AeronUri::canonicalEndpoint);
-        final String mode = get("control-mode");
-        // Before Aeron 1.43 a control address without a mode meant dynamic; old recordings may have such channels.
-        final boolean isDynamic = (mode == null || mode.isEmpty()) && control != null && !control.isEmpty();
+        String mode = get("control-mode");
+        if (mode == null || mode.isEmpty())
+        {
+            // Before Aeron 1.43 a control address without a mode meant dynamic; old recordings may have such channels.
+            mode = control == null || control.isEmpty() ? null : "dynamic";
+        }
         return new StreamIdentity(
             "udp",
             canonical("endpoint", AeronUri::canonicalEndpoint),
             control,
-            isDynamic ? "dynamic" : mode,
+            mode,
             canonical("interface", HostPort::canonicalInterface));
     }
 

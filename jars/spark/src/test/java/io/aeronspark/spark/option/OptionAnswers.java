@@ -8,6 +8,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.json.JsonMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.aeronspark.spark.channel.AeronUri;
 import io.aeronspark.spark.error.OptionError;
 
 import java.io.BufferedReader;
@@ -19,7 +20,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
- * Answers cases of options: the values, or the error. As a program it reads a case from each line of its input, and
+ * Answers cases of options and of channels: the values, or the error. As a program it reads a case from each line of its input, and
  * writes the answer as a line: {@code tests/spark/test_jvm_options.py} compares them with those of Python.
  */
 public final class OptionAnswers
@@ -49,13 +50,10 @@ public final class OptionAnswers
 
     static JsonNode answer(final JsonNode question)
     {
-        final Map<String, String> options = new LinkedHashMap<>();
-        question.required("options").properties().forEach(
-            (option) -> options.put(option.getKey(), option.getValue().textValue()));
         final ObjectNode answer = JSON.createObjectNode();
         try
         {
-            return answer.set("values", values(ReadOptions.of(options, question.required("streaming").booleanValue())));
+            return answer.set("values", question.has("channel") ? channelValues(question) : optionValues(question));
         }
         catch (final OptionError ex)
         {
@@ -64,10 +62,23 @@ public final class OptionAnswers
         }
     }
 
-    /** Return the options with those of the route among them. */
-    private static ObjectNode values(final ReadOptions read)
+    private static JsonNode channelValues(final JsonNode question)
     {
-        final ObjectNode values = JSON.valueToTree(read);
+        final String text = question.required("channel").textValue();
+        final AeronUri channel =
+            question.required("foreign").booleanValue() ? AeronUri.parseForeign(text) : AeronUri.parse(text);
+        return JSON.createObjectNode().put("text", channel.toString()).setAll(
+            JSON.<ObjectNode>valueToTree(channel.identity()));
+    }
+
+    /** Return the options with those of the route among them. */
+    private static JsonNode optionValues(final JsonNode question)
+    {
+        final Map<String, String> options = new LinkedHashMap<>();
+        question.required("options").properties().forEach(
+            (option) -> options.put(option.getKey(), option.getValue().textValue()));
+        final ObjectNode values =
+            JSON.valueToTree(ReadOptions.of(options, question.required("streaming").booleanValue()));
         final ObjectNode route = (ObjectNode)values.remove("route");
         return values.setAll(route);
     }
