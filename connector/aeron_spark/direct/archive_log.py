@@ -70,10 +70,13 @@ class ArchiveLog:
         runs = tuple(one.run() for one in self._recordings.values())
         if runs == self._prepared:
             return
-        if not any(state.active for state in states):
-            from aeron_spark.direct.recordings import request_recording
+        is_left_out = record == "never" and bool(states)  # what is recorded can be read
+        if not is_left_out and not any(state.active for state in states) and not self.recorded():
+            from aeron_spark.direct.recordings import check_recordable, warn_of_recording
 
-            request_recording(self, states, record, query)
+            check_recordable(self.address, record)
+            self.start_recording(query)
+            warn_of_recording(self.address, was_recorded=bool(states))
         self._prepared = runs
 
     def check_recorded(self, states: list[RecordingState]) -> None:

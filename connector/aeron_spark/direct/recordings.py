@@ -11,13 +11,13 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from aeron_spark.aeron.archive import Archive, RecordingSubscription, archive_of
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.direct.archive_recordings import StreamAddress
 from aeron_spark.errors import OptionError, RefusedError
-from aeron_spark.log.api import EMBEDDED, RecordingState
+from aeron_spark.log.api import EMBEDDED
 from aeron_spark.node import aeron_dir_argument
 from aeron_spark.transport.channel import (
     ChannelUri,
@@ -38,46 +38,28 @@ DELETE_REMEDY: Final = (
 )
 
 
-class RecordableLog(Protocol):
-    """The log of a stream whose first archive can record it."""
-
-    @property
-    def address(self) -> StreamAddress:
-        """The stream with its archives."""
-
-    def recorded(self) -> bool:
-        """Return whether an archive records the stream."""
-
-    def start_recording(self, query: str = "") -> object:
-        """Start the recording of the stream in the first archive, for ``query``."""
-
-
 class RecordingWarning(UserWarning):
     """A recording was started: earlier messages are not recorded, and the recording continues after this process."""
 
 
-def request_recording(log: RecordableLog, states: list[RecordingState], record: str, query: str = "") -> None:
-    """Start the recording of a stream without an active recording, if it is not recorded and ``record`` allows it.
-
-    ``record`` is the option. Raises OptionError if it forbids a recording that is needed, or if the archive cannot
-    receive the stream. ``query`` is the query's name for ``aeron-spark recordings list``.
-    """
-    if (record == "never" and states) or log.recorded():
-        return
-    channel, stream_id = log.address.channel, log.address.stream_id
+def check_recordable(address: StreamAddress, record: str) -> None:
+    """Raise OptionError if the option ``record`` forbids to record a stream, or its archive cannot receive it."""
     if record == "never":
         raise OptionError(
-            f"stream {stream_id} of {channel} has no recording, and option 'record' is 'never'",
+            f"stream {address.stream_id} of {address.channel} has no recording, and option 'record' is 'never'",
             remedy="Let its publisher record it, or set option 'record' to 'auto', which records it from now on.",
         )
-    check_receivable(log, channel)
-    log.start_recording(query)
-    state = "was not recorded" if not states else "was no longer recorded"
-    lost = "earlier messages" if not states else "messages since its last recording"
+    check_receivable(address)
+
+
+def warn_of_recording(address: StreamAddress, *, was_recorded: bool) -> None:
+    """Warn that the recording of a stream was started: the messages before it are lost."""
+    state = "was no longer recorded" if was_recorded else "was not recorded"
+    lost = "messages since its last recording" if was_recorded else "earlier messages"
     warnings.warn(
-        f"stream {stream_id} of {channel} {state}; {lost}, if any, are lost. The archive "
-        f"{log.address.archives[0].name} records it from now on, until '{stop_command(log.address)}' ends that"
-        f"{_ending_with_node(log.address)}",
+        f"stream {address.stream_id} of {address.channel} {state}; {lost}, if any, are lost. The archive "
+        f"{address.archives[0].name} records it from now on, until '{stop_command(address)}' ends that"
+        f"{_ending_with_node(address)}",
         RecordingWarning,
         stacklevel=2,
     )
@@ -111,10 +93,10 @@ def start_now(query: str = "") -> RecordingStart:
     return RecordingStart(int(time.time() * 1000), f"{user}@{socket.gethostname()} {_program()}".strip(), query)
 
 
-def check_receivable(log: RecordableLog, channel: str) -> None:
-    """Raise OptionError if the archive's host cannot receive the channel: unicast reaches only its own host."""
-    archive = log.address.archives[0]
-    parsed = ChannelUri.parse(channel)
+def check_receivable(address: StreamAddress) -> None:
+    """Raise OptionError if the host of a stream's archive cannot receive it: unicast reaches only its own host."""
+    archive = address.archives[0]
+    parsed = ChannelUri.parse(address.channel)
     if archive.local:
         elsewhere = parsed.is_unicast_elsewhere([], _resolve) and not _is_this_host(parsed)
     else:
@@ -122,7 +104,7 @@ def check_receivable(log: RecordableLog, channel: str) -> None:
         elsewhere = parsed.is_unicast_elsewhere(_resolve(host.rpartition(":")[0].strip("[]")), _resolve)
     if elsewhere:
         raise OptionError(
-            f"the archive {archive.name} cannot receive {channel}: it is a unicast stream to another host",
+            f"the archive {archive.name} cannot receive {address.channel}: it is a unicast stream to another host",
             remedy="Use the archive of that host (option 'archive'), or let the publisher use multicast or "
             "multi-destination-cast (control-mode=dynamic), which several hosts can receive.",
         )

@@ -591,7 +591,7 @@ def acknowledging_archive(
         return None
     check_payload(_held_payload(log))
     if not recorded and options.record != "never":
-        check_receivable(log, address.channel)
+        check_receivable(address)
         started.append(log.start_recording(writer))
         recorded = True
     if options.ack == "driver" or (options.ack == "auto" and not recorded):
