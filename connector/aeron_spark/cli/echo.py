@@ -113,7 +113,7 @@ def server(
         report = _event_printer(as_json)
         running = Server1(client, settings1, report) if protocol == "1" else Server2(client, settings2, report)
         try:
-            serve(running, stopped)
+            serve(running.poll, stopped)
         finally:
             running.close()
 

@@ -19,19 +19,16 @@ REFUSAL_BURST: Final = 100
 REFUSALS_PER_S: Final = 100.0  # limited because every client that waits for its own response receives all of them
 
 
-class EchoPublication(Protocol):
-    """The one method of a publication that an outbox calls."""
-
-    def offer(self, message: bytes) -> OfferResult | None:
-        """Offer a message once. Return None if it was published, else the reason."""
+Offer = Callable[[bytes], OfferResult | None]
+"""Offers a message to a publication, once. Returns None if it was published, else the reason."""
 
 
 class Outbox:
-    """A queue of messages for ``publication``. Each message may wait ``timeout_s`` seconds."""
+    """A queue of messages for a publication. Each message may wait ``timeout_s`` seconds."""
 
-    def __init__(self, publication: EchoPublication, timeout_s: float) -> None:
+    def __init__(self, offer: Offer, timeout_s: float) -> None:
         self.sent = 0
-        self._publication = publication
+        self._offer = offer
         self._timeout_s = timeout_s
         self._waiting: deque[tuple[float, bytes]] = deque()
 
@@ -50,7 +47,7 @@ class Outbox:
         """Publish up to ``limit`` messages and return their number. Stops at a message that has waited too long."""
         before = self.sent
         while self._waiting and self._waiting[0][0] > now and self.sent - before < limit:
-            if self._publication.offer(self._waiting[0][1]) is not None:
+            if self._offer(self._waiting[0][1]) is not None:
                 break
             self._waiting.popleft()
             self.sent += 1
@@ -74,10 +71,10 @@ class SharedOutbox:
     a waiting refusal (:meth:`has_refusal`), so a queue has at most the refusals of one poll.
     """
 
-    def __init__(self, publication: EchoPublication, timeout_s: float) -> None:
-        self._publication = publication
+    def __init__(self, offer: Offer, timeout_s: float) -> None:
+        self._offer = offer
         self._timeout_s = timeout_s
-        self._admissions = Outbox(publication, timeout_s)
+        self._admissions = Outbox(offer, timeout_s)
         self._refusals: dict[int, Outbox] = {}  # by image id; the first one sends next
         self._allowed = float(REFUSAL_BURST)
         self._allowed_at = 0.0
@@ -88,7 +85,7 @@ class SharedOutbox:
 
     def refuse(self, image: int, message: bytes, now: float) -> None:
         """Queue a refusal for the sender of an image."""
-        self._refusals.setdefault(image, Outbox(self._publication, self._timeout_s)).put(message, now)
+        self._refusals.setdefault(image, Outbox(self._offer, self._timeout_s)).put(message, now)
 
     def has_refusal(self, image: int) -> bool:
         """Return whether a refusal for this image waits."""
@@ -327,13 +324,6 @@ Clock = Callable[[], float]
 POLL_INTERVAL_S: Final = 0.001  # interval between two polls of an idle client or server
 
 
-class EchoServer(Protocol):
-    """A server of either protocol."""
-
-    def poll(self) -> int:
-        """Handle the available messages, without waiting. Return a number above 0 if there was work."""
-
-
 class EchoClient(Protocol):
     """A client of either protocol."""
 
@@ -422,8 +412,8 @@ def run_steps(steps: Generator[None, None, T], stopped: Callable[[], bool]) -> T
     return None
 
 
-def serve(server: EchoServer, stopped: Callable[[], bool]) -> None:
-    """Poll a server until ``stopped`` returns True."""
+def serve(poll: Callable[[], int], stopped: Callable[[], bool]) -> None:
+    """Poll a server until ``stopped`` returns True. ``poll`` returns 0 if it had no work."""
     while not stopped():
-        if not server.poll():
+        if not poll():
             time.sleep(POLL_INTERVAL_S)

@@ -262,7 +262,7 @@ class Server1:
                 raise
             self._refuse(peer, str(error))
             return
-        peer.replies = _Replies(publication, Outbox(publication, self._step_timeout_s), permit)
+        peer.replies = _Replies(publication, Outbox(publication.offer, self._step_timeout_s), permit)
         self._report(conversation.ClientIntroduced(peer.image.source, peer.image.session_id, port))
 
     def _refuse(self, peer: _Peer, reason: str) -> None:

@@ -225,7 +225,7 @@ class EchoDuologue:
             )
             opened.callback(self._subscription.close)
             self._opened = opened.pop_all()
-        self._outbox = Outbox(self._publication, timeout_s)
+        self._outbox = Outbox(self._publication.offer, timeout_s)
 
     @property
     def echoes(self) -> int:
@@ -371,7 +371,7 @@ class Server2:
                 texts.LARGEST_MESSAGE,
             )
             opened.pop_all()
-        self._outbox = SharedOutbox(self._publication, step_timeout_s)
+        self._outbox = SharedOutbox(self._publication.offer, step_timeout_s)
         report(conversation.ListeningStarted(2, str(settings.listen), str(control)))
 
     @property

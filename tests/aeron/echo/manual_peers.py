@@ -74,7 +74,7 @@ def serving(server: Server1 | Server2) -> Iterator[None]:
 
     def run() -> None:
         try:
-            serve(server, stopped.is_set)
+            serve(server.poll, stopped.is_set)
         except BaseException as error:
             errors.append(error)
 

@@ -94,5 +94,5 @@ def test_a_server_is_polled_until_it_is_stopped() -> None:
             return self.polls % 2
 
     server = Server()
-    serve(server, lambda: server.polls == 5)
+    serve(server.poll, lambda: server.polls == 5)
     assert server.polls == 5

@@ -49,7 +49,7 @@ class Publication:
 
 def test_an_admission_is_sent_before_all_waiting_refusals() -> None:
     publication = Publication()
-    outbox = SharedOutbox(publication, 10.0)
+    outbox = SharedOutbox(publication.offer, 10.0)
     for image in range(300):
         outbox.refuse(image, b"no", 0.0)
     outbox.admit(b"yes", 0.0)
@@ -60,7 +60,7 @@ def test_an_admission_is_sent_before_all_waiting_refusals() -> None:
 
 def test_refusals_of_sessions_take_turns() -> None:
     publication = Publication(room=1_000)
-    outbox = SharedOutbox(publication, 10.0)
+    outbox = SharedOutbox(publication.offer, 10.0)
     for number in range(10):
         outbox.refuse(1, b"flood %d" % number, 0.0)
     outbox.refuse(2, b"other", 0.0)
@@ -76,7 +76,7 @@ def test_refusals_of_sessions_take_turns() -> None:
 
 def test_the_rate_of_refusals_is_limited() -> None:
     publication = Publication(room=10_000)
-    outbox = SharedOutbox(publication, 10.0)
+    outbox = SharedOutbox(publication.offer, 10.0)
     for image in range(1_000):
         outbox.refuse(image, b"no", 0.0)
     assert outbox.flush(0.0) == REFUSAL_BURST

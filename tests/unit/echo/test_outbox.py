@@ -8,7 +8,7 @@ from tests.unit.echo.test_flood import Publication
 
 def test_waiting_messages_are_sent_in_order() -> None:
     publication = Publication()
-    outbox = Outbox(publication, 10.0)
+    outbox = Outbox(publication.offer, 10.0)
     for message in (b"1", b"2", b"3"):
         outbox.put(message, 0.0)
     assert (outbox.flush(0.0), outbox.is_empty) == (0, False)
@@ -21,7 +21,7 @@ def test_waiting_messages_are_sent_in_order() -> None:
 
 def test_a_message_that_waited_too_long_is_not_sent() -> None:
     publication = Publication()
-    outbox = Outbox(publication, 10.0)
+    outbox = Outbox(publication.offer, 10.0)
     outbox.put(b"old", 0.0)
     outbox.put(b"new", 5.0)
     assert not outbox.is_overdue(9.9)
@@ -37,7 +37,7 @@ def test_a_message_that_waited_too_long_is_not_sent() -> None:
 
 def test_a_full_outbox_drops_its_oldest_message() -> None:
     publication = Publication()
-    outbox = Outbox(publication, 10.0)
+    outbox = Outbox(publication.offer, 10.0)
     for number in range(MAX_REPLIES + 3):
         outbox.put(b"%d" % number, 0.0)
     publication.room = 2 * MAX_REPLIES
