@@ -1,0 +1,6 @@
+/**
+ * Plans a batch query: the ranges of its recordings, their boundaries, losses and Spark partitions. Pure: it asks a
+ * {@link io.aeronspark.spark.plan.Log}, and has no clock, thread or I/O of its own. The rules and texts are those of
+ * the Python packages {@code log} and {@code aeron/boundary}.
+ */
+package io.aeronspark.spark.plan;
