@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from aeron_spark.jobs.session import begin
 from aeron_spark.node import NodeHandle
 from aeron_spark.pool import POOL
-from aeron_spark.spark import register
+from aeron_spark.spark import configure, register
 from tests.aeron.ended import check_ended_endpoints, ended_endpoints
 from tests.aeron.streams import Stream, open_stream, own_node
 from tests.spark.queries import QUERY_TIMEOUT_S, CollectingSink, read_stream, run_to_end
@@ -64,7 +64,7 @@ def spark(
         conf["spark.driver.memory"] = "10g"
     for name, value in conf.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    session = configure(builder).getOrCreate()
     session.sparkContext.setLogLevel("OFF")  # Spark's reports of provoked errors are long
     gateway = SparkContext._gateway
     assert gateway is not None

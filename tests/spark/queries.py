@@ -57,9 +57,9 @@ def read_stream(spark: SparkSession, options: Mapping[str, str], **more: object)
     return spark.readStream.format("aeron").options(**{**defaults, **options, **_texts(more)}).load()
 
 
-def read_batch(spark: SparkSession, options: Mapping[str, str], **more: object) -> DataFrame:
-    """Return a DataFrame of the recorded raw messages of a stream."""
-    return spark.read.format("aeron").options(**{"payload": "raw", **options, **_texts(more)}).load()
+def read_batch(spark: SparkSession, options: Mapping[str, str], *, source: str = "aeron", **more: object) -> DataFrame:
+    """Return a DataFrame of the recorded raw messages of a stream; ``source`` is the format's name."""
+    return spark.read.format(source).options(**{"payload": "raw", **options, **_texts(more)}).load()
 
 
 def _texts(options: Mapping[str, object]) -> dict[str, str]:

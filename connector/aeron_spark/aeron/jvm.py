@@ -311,6 +311,20 @@ def classpath() -> list[str]:
     return [str(jar) for jar in found]
 
 
+SPARK_JAR: Final = FOLDER / "spark" / "aeron-spark-jvm.jar"
+
+
+def spark_classpath() -> list[str]:
+    """Return the paths of the jars of ``format("aeron-jvm")``. Raises SetupError with the name of a missing jar."""
+    found = classpath()
+    if not SPARK_JAR.exists():
+        raise SetupError(
+            f"the jar {SPARK_JAR.stem!r} is missing from {SPARK_JAR.parent}",
+            remedy="Install the wheel, which contains the jars, or build them in a source tree with 'make jars'.",
+        )
+    return [*found, str(SPARK_JAR)]
+
+
 CLUSTER_SCHEMA: Final = "cluster/aeron-cluster-codecs.xml"
 
 

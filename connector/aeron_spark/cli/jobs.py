@@ -1,4 +1,4 @@
-"""``aeron-spark jobs``: the ready jobs for ``spark-submit``, without Java and without Spark."""
+"""``aeron-spark jobs`` and ``jars``: the ready jobs and the jars for ``spark-submit``, without Java and Spark."""
 
 from __future__ import annotations
 
@@ -66,6 +66,25 @@ def path(name: str) -> None:
     from aeron_spark.jobs import path_of
 
     click.echo(path_of(_known(name)))
+
+
+@click.command()
+@json_option
+def jars(as_json: bool) -> None:
+    """Print the paths of the jars of format('aeron-jvm'), separated by commas.
+
+    Spark loads jars when its JVM starts. In a program, aeron_spark.spark.configure(builder) names them.
+
+    
+      spark-submit --jars $(aeron-spark jars) job.py
+    """
+    from aeron_spark.aeron.jvm import spark_classpath
+
+    paths = spark_classpath()
+    if as_json:
+        print_json({"jars": paths})
+        return
+    click.echo(",".join(paths))
 
 
 def _known(name: str) -> str:

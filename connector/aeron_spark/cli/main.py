@@ -43,6 +43,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "doctor": Command("doctor", "doctor", "Check this machine: Java, jars, disk and memory, limits, stale drivers."),
     "echo": Command("echo", "echo", "Test whether Aeron's UDP traffic passes NAT and firewalls."),
     "errors": Command("driver_stats", "errors", "Show the errors that the media driver recorded."),
+    "jars": Command("jobs", "jars", "Print the jars of format('aeron-jvm'), for spark-submit."),
     "jobs": Command("jobs", "jobs", "List the ready jobs for spark-submit, and print their paths and arguments."),
     "keys": Command("keys", "keys", "Make and show this user's identity key; manage known servers."),
     "loss": Command("driver_stats", "loss", "Show the packet loss that the media driver recorded."),

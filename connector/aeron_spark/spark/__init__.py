@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -11,7 +13,10 @@ if TYPE_CHECKING:
     from aeron_spark.spark.lag_listener import QueryLag as QueryLag
     from aeron_spark.spark.lag_listener import StreamLag as StreamLag
 
-__all__ = ["LagListener", "QueryLag", "StreamLag", "register"]
+__all__ = ["LagListener", "QueryLag", "StreamLag", "configure", "register"]
+
+JARS: Final = "spark.jars"
+PYTHON: Final = "spark.aeron.python"
 
 
 def register(spark: SparkSession) -> None:
@@ -28,6 +33,43 @@ def register(spark: SparkSession) -> None:
     if context is not None:
         use_python_of_this_process(context)
     spark.dataSource.register(AeronDataSource)
+
+
+def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
+    """Add the jars of ``format("aeron-jvm")`` to a session's builder, and return it.
+
+    Appends them to the builder's ``spark.jars``, and sets ``spark.aeron.python`` to this Python, with which the source
+    starts this machine's node. Raises UsageError if Spark's JVM runs already without the jars: it loads jars only at
+    its start. Raises SetupError if the package has no jars.
+    """
+    from aeron_spark.aeron.jvm import spark_classpath
+    from aeron_spark.errors import UsageError
+
+    paths = spark_classpath()
+    loaded = _loaded_jars()
+    if loaded is not None and not set(paths) <= set(loaded):
+        raise UsageError(
+            "Spark's JVM runs already, without the jars of format('aeron-jvm')",
+            remedy="Call configure(builder) before the first session of the process; for spark-submit give "
+            "--jars $(aeron-spark jars).",
+        )
+    given = str(getattr(builder, "_options", {}).get(JARS, ""))
+    known = [path for path in given.split(",") if path]
+    return builder.config(JARS, ",".join([*known, *(path for path in paths if path not in known)])).config(
+        PYTHON, sys.executable
+    )
+
+
+def _loaded_jars() -> list[str] | None:
+    """Return the paths in ``spark.jars`` of the running JVM, or None if none runs."""
+    from pyspark import SparkConf, SparkContext
+
+    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return None
+    active = SparkContext._active_spark_context
+    conf = SparkConf() if active is None else active.getConf()
+    # Spark writes a path as file:/path or file:///path
+    return [path.removeprefix("file:").replace("///", "/", 1) for path in (conf.get(JARS) or "").split(",")]
 
 
 def __getattr__(name: str) -> Any:
