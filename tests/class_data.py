@@ -31,7 +31,7 @@ def make(archive: Path) -> None:
 
     os.environ[jvm.OPTIONS_VARIABLE] = " ".join([f"-XX:ArchiveClassesAtExit={archive}", *QUIET])
     from aeron_spark.aeron.archive import archive_of
-    from aeron_spark.aeron.client import client_of, close_all
+    from aeron_spark.aeron.client import client_of, close_client
     from aeron_spark.aeron.driver import EmbeddedDriver, start_driver_jvm
     from aeron_spark.aeron.publications import BatchPublication
     from aeron_spark.aeron.recording import ArchiveAddress
@@ -48,7 +48,7 @@ def make(archive: Path) -> None:
         address = ArchiveAddress("embedded", aeron_dir, CONTROL_CHANNEL, CONTROL_STREAM)
         archive_of(address).start_recording("aeron:ipc", 1)
         BatchPublication(client_of(aeron_dir), "aeron:ipc", 1).close()
-        close_all()
+        close_client(aeron_dir)
         driver.close()
         for name in helper_classes(jvm.classpath()):
             jvm.jclass(name)

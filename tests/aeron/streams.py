@@ -19,8 +19,7 @@ from aeron_spark.aeron.jvm import jclass
 from aeron_spark.aeron.publications import BatchPublication
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.direct.archive_recordings import embedded
-from aeron_spark.direct.writing import DirectAppender
-from aeron_spark.direct.writing import close_all as close_publications
+from aeron_spark.direct.writing import PUBLICATIONS, DirectAppender
 from aeron_spark.log.writing import Source
 from aeron_spark.node import NodeHandle
 from aeron_spark.options import WriteOptions
@@ -182,8 +181,12 @@ def number(value: bytes | bytearray) -> int:
 
 def close_everything() -> None:
     """Close this process's publications, archive sessions and clients, before their driver ends."""
-    close_publications()
-    clients.close_all()
+    for key in PUBLICATIONS.cached_keys():
+        publication = PUBLICATIONS.take(key)
+        if publication is not None:
+            publication.close()
+    for aeron_dir in clients.CLIENTS.cached_keys():
+        clients.close_client(aeron_dir)
 
 
 def close_client(aeron_dir: str | Path) -> None:

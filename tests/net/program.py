@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from aeron_spark.aeron import jvm
-from aeron_spark.aeron.client import client_of, close_all
+from aeron_spark.aeron.client import client_of, close_client
 from aeron_spark.aeron.counters import read_counters
 from aeron_spark.aeron.driver import DRIVER_JVM_ARGUMENTS, EmbeddedDriver
 from aeron_spark.aeron.guard import read_drops
@@ -334,6 +334,7 @@ class WithDriver:
     """A server or clients with their driver in the same process."""
 
     def __init__(self, role: type[Role], options: dict[str, Any]) -> None:
+        self._dir = options["dir"]
         self._driver = Driver(options)
         self._role = role(options)
 
@@ -342,7 +343,7 @@ class WithDriver:
 
     def close(self) -> None:
         self._role.close()
-        close_all()
+        close_client(self._dir)
         self._driver.close()
 
 

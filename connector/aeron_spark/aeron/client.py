@@ -234,12 +234,6 @@ def _is_unused(client: AeronClient) -> bool:
     return not client.is_permanent and not client.leases
 
 
-def close_all() -> None:
-    """Close every client of this process."""
-    for aeron_dir in CLIENTS.cached_keys():
-        close_client(aeron_dir)
-
-
 def close_client(aeron_dir: str) -> None:
     """Close this process's client of the driver in ``aeron_dir``, if it has one."""
     client = CLIENTS.take(aeron_dir)

@@ -287,14 +287,6 @@ def publication_of(address: PublishAddress, channel: str) -> BatchPublication:
     )
 
 
-def close_all() -> None:
-    """Close every publication of this process."""
-    for key in PUBLICATIONS.cached_keys():
-        publication = PUBLICATIONS.take(key)
-        if publication is not None:
-            publication.close()
-
-
 CONFIRM_INTERVAL_S: Final = 0.1  # between two looks at how far the archive has recorded
 
 # Streams whose archive has acknowledged rows of this process: directory, archive, channel and stream id.

@@ -65,7 +65,7 @@ def guarding_driver(aeron_dir: Path, *options: str) -> Iterator[Driver]:
             yield driver
         finally:
             driver.client.close()
-            clients.close_all()
+            clients.close_client(str(aeron_dir))
 
 
 def offer(publication: Any, value: bytes, seconds: float = TIMEOUT_S) -> None:

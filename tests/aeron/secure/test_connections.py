@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import aeron_spark
-from aeron_spark.aeron.client import close_all
+from aeron_spark.aeron.client import close_client
 from aeron_spark.errors import AeronSparkError, ConnectError, EndedError, RefusedError, ServerKeyChanged, WaitTimeout
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths, MemoryPeerStore
 from aeron_spark.protocol.access import Candidate, Filters
@@ -109,7 +109,7 @@ def test_row_23_without_a_server_in_shared_memory_connect_uses_udp_or_names_the_
             assert client.connection.is_ipc
             assert echoes(client, "by shared memory")
     finally:
-        close_all()
+        close_client(aeron_dir)
 
 
 def test_row_44_key_files_last_over_restarts_and_only_their_user_can_read_them(world: World, tmp_path: Path) -> None:
