@@ -23,15 +23,20 @@ from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.aeron.publications import BatchPublication
 from aeron_spark.client import Client
+from aeron_spark.endpoint.access import ClientAccess
 from aeron_spark.endpoint.client_endpoint import make_endpoint
-from aeron_spark.endpoint.connection import Connection
+from aeron_spark.endpoint.connection import Connection, ConnectionCore
 from aeron_spark.endpoint.links import Link
+from aeron_spark.endpoint.loop import Loop
+from aeron_spark.endpoint.runtime import Runtime
+from aeron_spark.endpoint.server_endpoint import ServerEndpoint
 from aeron_spark.errors import AeronSparkError
+from aeron_spark.facts import Bus
+from aeron_spark.keys.bans import StoredBans
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.options import ClientOptions, LiveOptions, ServerOptions
 from aeron_spark.protocol.access import ServerName
 from aeron_spark.protocol.noise import TAG_BYTES
-from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import ServerAddress
 from benchmarks.measure import take_over_output
 
@@ -105,15 +110,18 @@ class BenchmarkServer(BenchmarkEndpoint):
         super().__init__(aeron_dir, port, idle)
         self.messages = 0
         self.size = 0
-        self.server = MessageServer(
+        options, loop = LiveOptions(OPTIONS), Loop("aeron-spark-server")
+        runtime = Runtime(loop, lambda: options.value, Bus())
+        self.server = ServerEndpoint(
+            runtime,
             lambda: AeronServerTransport(self.aeron, idle=idle),
-            MemoryPeerStore(),
-            LiveOptions(OPTIONS),
-            BenchmarkConnection,
+            ClientAccess(MemoryPeerStore(), options, StoredBans(), loop.executor(OPTIONS.deciders, "deciders")),
+            options,
+            lambda peer, number: ConnectionCore(runtime, peer, number, BenchmarkConnection),
         )
-        self.server.on_connect(self._connected)
-        self.server.on_message(str, self._stop_encrypting)
-        self.server.on_message(bytes, self._count)
+        runtime.listeners.add("connect", self._connected)
+        runtime.listeners.on_message(str, self._stop_encrypting)
+        runtime.listeners.on_message(bytes, self._count)
         self.server.start([self.addresses["udp"], self.addresses["ipc"]])
 
     def statistics(self) -> dict[str, int]:

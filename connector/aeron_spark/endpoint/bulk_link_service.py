@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aeron_spark.endpoint.bulk_links import METHODS, SERVICE, BulkLink, BulkLinks
+from aeron_spark.endpoint.bulk_links import METHODS, SERVICE, BulkLink
 from aeron_spark.endpoint.connection import ConnectionCore
 from aeron_spark.endpoint.links import Link
 from aeron_spark.endpoint.packet_watch import PacketWatch, alive_times
@@ -37,10 +37,10 @@ class BulkLinkService:
     shared memory no room; WaitTimeout if the event loop or the media driver does not open it in time.
     """
 
-    def __init__(self, endpoint: ServerEndpoint, bulk_links: BulkLinks, connection: ConnectionCore) -> None:
+    def __init__(self, endpoint: ServerEndpoint, connection: ConnectionCore) -> None:
         self._endpoint = endpoint
-        self._bulk_links = bulk_links
-        self._loop = bulk_links.loop
+        self._bulk_links = endpoint.runtime.bulk_links
+        self._loop = endpoint.runtime.loop
         self._connection = connection
 
     def offer(self) -> None:

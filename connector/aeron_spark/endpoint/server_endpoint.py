@@ -2,7 +2,7 @@
 
 Rules:
 * The event loop calls the endpoint, with the time; any thread may call what is named thread-safe. The endpoint has no
-  thread, no lock and no clock.
+  thread and no lock. Only what is named thread-safe uses the clock of the loop.
 * An object that the endpoint calls does not call the endpoint before that call has returned. A later result arrives as
   a call of the runtime, or is found by ``work``.
 * A step changes fields first, then calls objects, and notifies last. ``close``, ``detach`` and ``reject`` do not raise.
@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from ipaddress import ip_address
 from typing import Final
 
 from aeron_spark.endpoint.access import ClientAccess, Decision, LogSpace, link_bytes
@@ -38,11 +39,13 @@ from aeron_spark.endpoint.server_sessions import (
     AuthenticatedClient,
     Closing,
     DriverBack,
+    GrantChanged,
     PendingHandshake,
     Pools,
     ServerSession,
     SessionLink,
 )
+from aeron_spark.endpoint.usage import Rates
 from aeron_spark.errors import (
     AeronSparkError,
     DataFormatError,
@@ -66,6 +69,7 @@ from aeron_spark.protocol.server_handshake import SHUTTING_DOWN, ServerHandshake
 from aeron_spark.protocol.sources import Refusal, UdpSource, parse_source, refusal_of, undecided
 from aeron_spark.protocol.tickets import Offer, TicketStore
 from aeron_spark.protocol.transitions import assert_never
+from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import (
     SEE_DRIVER,
     ChannelPair,
@@ -87,6 +91,7 @@ BAD_SOURCE: Final = "aeron-spark/1 FAILED message Bad source address"
 NO_LINK: Final = "Connection error! The link could not be opened"
 SESSION_ENDED: Final = Refusal("server-error", "The session ended during the handshake")
 DRAIN_SECONDS: Final = 2.0  # longest wait until Aeron has taken the last packet of a handshake
+DRAIN_TIMEOUT_S: Final = 0.2  # for one connection to take its unsent messages when the server closes
 
 Listening = tuple[ServerTransport, dict[int, ServerAddress]]
 """A transport that listens, and its addresses by token."""
@@ -135,8 +140,9 @@ class ServerEndpoint:
             confirm_seconds=at_start.timing.authenticating_s + at_start.times.setup_seconds,
         )
         self._live: Final = options
-        self._runtime: Final = runtime
+        self.runtime: Final = runtime
         self._make: Final = make
+        self._services: Final[list[Callable[[ConnectionCore], None]]] = []
         self._log_space: Final = log_space
         self._open_transport: Final = open_transport
         self._transport: ServerTransport | None = None
@@ -153,6 +159,33 @@ class ServerEndpoint:
         self._is_closing = False
         self._deadline: float | None = None
         self._has_deadline = False  # false after each step that may change it: the runtime asks for it more often
+        self._drain_mark = 0
+        runtime.holds.rates_of = self._rates_of
+        runtime.bind(self)
+
+    def add_service(self, serve: Callable[[ConnectionCore], None]) -> None:
+        """Have ``serve`` offer a service on each new connection. Call it before ``start``."""
+        self._services.append(serve)
+
+    def start(self, addresses: Sequence[ServerAddress], optional: Sequence[ServerAddress] = ()) -> None:
+        """Listen at all of ``addresses``, or at none. Works once; after an error it can be called again.
+
+        Of the ``optional`` addresses, the server leaves out those that another program uses.
+
+        Raises InUseError if another program uses one of the addresses, TransportError if the server cannot listen at
+        one of them for another reason, UsageError if the server listens already or is closed.
+        """
+        self.require_startable(addresses)
+        self.listen(addresses, optional)
+        self.runtime.loop.start()
+
+    def require_startable(self, addresses: Sequence[ServerAddress]) -> None:
+        """Raise UsageError if the server listens already or is closed, or if ``addresses`` is empty."""
+        if self.runtime.loop.is_closing or self.is_listening:
+            what = "is closed" if self.runtime.loop.is_closing else "listens already"
+            raise UsageError(f"the server {what}", remedy="Create another server.")
+        if not addresses:
+            raise UsageError("the server has no address to listen at", remedy="Give it an address.")
 
     def listen(self, addresses: Sequence[ServerAddress], optional: Sequence[ServerAddress] = ()) -> None:
         """Open a transport and listen at all of ``addresses``. Call it before the event loop starts.
@@ -202,8 +235,41 @@ class ServerEndpoint:
         """The present options."""
         return self._live.value
 
+    @property
+    def public_key(self) -> bytes:
+        """The server's public key, by which clients know it."""
+        return self.identity.keys.public
+
+    @property
+    def address_texts(self) -> tuple[str, ...]:
+        """The addresses at which the server listens now: ``host:port:control``, or ``ipc:``."""
+        return tuple(
+            "ipc:" if address.media == "ipc" else f"{HostPort(address.host, address.data_port)}:{address.control_port}"
+            for address in self.addresses.values()
+        )
+
+    @property
+    def connected(self) -> list[ConnectionCore]:
+        """The connections whose link is connected."""
+        return [connection for connection in self.connections if connection.connected]
+
+    @property
     def statistics(self) -> dict[str, int]:
-        """Return counts of used resources, and of refusals by code."""
+        """Counts of used resources, and of refusals by code."""
+        of_connections: Counter[str] = Counter()
+        for connection in self.connections:
+            of_connections.update(connection.usage)
+        return {
+            "connections": len(self.connected),
+            "bulk_links": len(self.runtime.bulk_links),
+            **self.own_statistics,
+            **of_connections,
+            "tampered": self.runtime.tampered,
+        }
+
+    @property
+    def own_statistics(self) -> dict[str, int]:
+        """The statistics without those of connections and bulk links."""
         return {
             "dropped": 0 if self._transport is None else self._transport.inbox.dropped,
             "sessions": len(self._sessions),
@@ -214,6 +280,65 @@ class ServerEndpoint:
             **self.pools.in_use,
             **{f"refused-{code}": number for code, number in dict(self._refused).items()},
         }
+
+    def apply_grants(self) -> None:
+        """Apply the present grants and bans to all connections: end those whose client is not admitted any more.
+
+        Raises what the key store raises.
+        """
+        for connection in self.connections:
+            with suppress(EndedError):  # it ends meanwhile
+                self._apply_grant(connection)
+
+    def _apply_grant(self, connection: ConnectionCore) -> None:
+        address = ip_address(connection.peer.address) if connection.peer.address else None
+        decision = self.access.current(Candidate(address, connection.peer.tag, connection.peer.key))
+        if isinstance(decision, Refusal):
+            error = RefusedError(decision.text, remedy=decision.advice.remedy, reason=decision.code)
+            self.runtime.facts.emit(GrantChanged(connection, error))
+            self.runtime.disconnect(connection, keep_session=False, error=error)
+        elif decision != connection.grant:
+            connection.grant = decision
+            self.runtime.facts.emit(GrantChanged(connection))
+
+    def _rates_of(self, connection: ConnectionCore) -> Rates:
+        """Return the limits of the client's key: its own, or else those of all keys."""
+        options, own = self.options, connection.grant.limits
+        return Rates(
+            options.bytes_in if own.bytes_in is None else own.bytes_in,
+            options.bytes_out if own.bytes_out is None else own.bytes_out,
+            options.messages_in if own.messages_in is None else own.messages_in,
+        )
+
+    def begin_drain(self) -> None:
+        """Refuse new clients, also those that resume. Calls and messages of the connections continue."""
+        self._drain_mark = self.runtime.worker_pool.mark()
+        self.runtime.loop.run_soon(self._refuse_handshakes)
+
+    @property
+    def unfinished_calls(self) -> int:
+        """The number of calls that were received before ``begin_drain``, and that wait or run."""
+        return self.runtime.worker_pool.unfinished(self._drain_mark)
+
+    def close(self, error: AeronSparkError | None = None) -> None:
+        """Send the unsent messages and CLOSE to every client, and end. Unacknowledged messages are lost.
+
+        ``error`` is the reason for the clients. With a reason that passes soon, they connect again. Does nothing if the
+        server is closed or being closed. Not for the event loop.
+        """
+        loop = self.runtime.loop
+        if not loop.begin_closing():
+            return
+        begin, close_s = loop.clock(), self.options.close_timeout
+        connections = self.connected
+        for connection in connections:  # they drain at the same time; a stuck one delays the others a little
+            connection.sender.drain(min(begin + close_s / 2, loop.clock() + DRAIN_TIMEOUT_S))
+        for connection in connections:
+            self.runtime.disconnect(connection, keep_session=False, error=error)
+        loop.run_soon(lambda: self.shut_down(loop.clock()))
+        loop.wait_until(lambda: not (loop.is_running and self.has_clients), max(0.0, begin + close_s - loop.clock()))
+        self.runtime.stop()
+        self.close_transport()
 
     # For bulk links
 
@@ -232,7 +357,7 @@ class ServerEndpoint:
         """Count the logs of another link with a client of this key, or return why it may not be opened."""
         if self._log_space is None:
             return None
-        bulk_links = self._runtime.bulk_links
+        bulk_links = self.runtime.bulk_links
         own = [one for one in self.connections if one.peer.key == key]
         by_connection = bulk_links.counts()
         opening = sum(one.link is not None and one.link.pair is not None for one in self._paths.values())
@@ -264,14 +389,14 @@ class ServerEndpoint:
                 self._close_paths_and_links(now)
                 remedy = "The server connects again when a media driver runs."
                 lost = TransportError(f"the media driver was lost: {event.reason}", remedy=remedy, reason=DRIVER_LOST)
-                self._runtime.report(None, lost)
+                self.runtime.report(None, lost)
             case SubscriptionFailed() if event.token in self.addresses:
                 address = self.addresses.pop(event.token)
                 error = TransportError(
                     f"listening on {address} stopped: {event.reason}",
                     remedy="Check the network interface, then restart the server.",
                 )
-                self._runtime.report(None, error)
+                self.runtime.report(None, error)
             case _:
                 pass
 
@@ -280,7 +405,7 @@ class ServerEndpoint:
         if self._reopens_at is not None:
             if self._opening is None and now >= self._reopens_at:
                 self._reopens_at = now + REOPEN_SECONDS
-                self._opening = self._runtime.loop.in_background(lambda: self._open(*self._wanted), self._opened)
+                self._opening = self.runtime.loop.in_background(lambda: self._open(*self._wanted), self._opened)
             return False
         is_waiting = [self._work_handshake(pending, path, now) for path, pending in list(self._paths.items())]
         for session, closing in list(self._closings.items()):
@@ -331,8 +456,7 @@ class ServerEndpoint:
             return False
         return not any(one.detached_at is not None for one in self._sessions.values())
 
-    def refuse_handshakes(self) -> None:
-        """Refuse every further handshake, because the server is about to end. Connections continue."""
+    def _refuse_handshakes(self) -> None:
         self._admission.closed = SHUTTING_DOWN
 
     def shut_down(self, now: float) -> None:
@@ -353,8 +477,8 @@ class ServerEndpoint:
         for session in list(self._sessions.values()):
             self._end(session, Ending.CLOSED_BY_SERVER, now)
 
-    def close(self) -> None:
-        """Close the transport, and one that is being opened to replace it."""
+    def close_transport(self) -> None:
+        """Close the transport, and one that is being opened to replace it. Call it after the end of the event loop."""
         opening, self._opening = self._opening, None
         if opening is not None:
             opening.add_done_callback(_close_opened)
@@ -368,7 +492,7 @@ class ServerEndpoint:
             source = parse_source(image.source)
         except DataFormatError as error:
             self._reject(image.image, BAD_SOURCE)
-            self._runtime.report(None, error)
+            self.runtime.report(None, error)
             return
         address = source.address if isinstance(source, UdpSource) else None
         handshake = ServerHandshake(self.identity, None if address is None else str(address), now)
@@ -453,7 +577,7 @@ class ServerEndpoint:
 
         address = pending.source.address if isinstance(pending.source, UdpSource) else None
         candidate = Candidate(address, client.done.tag, client.client_key)
-        self.access.decide_soon(candidate, lambda decision: self._runtime.loop.run_soon(lambda: take(decision)))
+        self.access.decide_soon(candidate, lambda decision: self.runtime.loop.run_soon(lambda: take(decision)))
 
     def _decided(self, pending: PendingHandshake, decision: Decision, now: float) -> None:
         if pending.handshake.state is not State.AUTHENTICATING:
@@ -481,7 +605,7 @@ class ServerEndpoint:
             self._refuse(pending, refusal_of(TransportError(why, remedy=SEE_DRIVER), NO_LINK), now)
         elif self.inbox.ready(pair.token) and publication.ready:
             try:
-                ack = pending.done_ack(link, self.options, type_digests(self._runtime.types))
+                ack = pending.done_ack(link, self.options, type_digests(self.runtime.types))
                 performed = pending.handshake.accept(ack, now)
             except AeronSparkError as error:
                 self._refuse(pending, undecided(error, NO_LINK), now)
@@ -504,7 +628,7 @@ class ServerEndpoint:
             source_address=link.client.peer.address,
         )
         self._unverified[link.link] = link
-        self._runtime.add_link(link.session.connection, link.link)
+        self.runtime.add_link(link.session.connection, link.link)
 
     def _finish(self, pending: PendingHandshake, now: float, refusal: Refusal | None = None) -> None:
         """Release everything of a handshake except its path, which stays until Aeron has taken the last packet."""
@@ -518,9 +642,9 @@ class ServerEndpoint:
             self._release(link, now)
         if pending.path is None or pending.path.is_drained:
             self._close_path(pending)
-        self._runtime.facts.emit(pending.ended(refusal, now))
+        self.runtime.facts.emit(pending.ended(refusal, now))
         if refusal is not None and refusal.cause is not None:
-            self._runtime.report(None, refusal.cause)
+            self.runtime.report(None, refusal.cause)
 
     def _close_path(self, pending: PendingHandshake) -> None:
         """Close the path of a handshake that has ended, unless it is closed already."""
@@ -533,7 +657,7 @@ class ServerEndpoint:
         try:
             self.inbox.reject(image, reason)
         except AeronSparkError as error:
-            self._runtime.report(None, error)
+            self.runtime.report(None, error)
 
     # Resources for a client that has proved its key
 
@@ -541,7 +665,7 @@ class ServerEndpoint:
         """Take ids for a link, and a session with permit, ticket and connection. A refusal takes nothing."""
         assert pending.authenticate is not None  # the decision was on this client
         key, done = pending.authenticate.client_key, pending.authenticate.done
-        refusal = schema_refusal(self._runtime.types, done.types)
+        refusal = schema_refusal(self.runtime.types, done.types)
         if refusal is not None:
             return refusal
         client = AuthenticatedClient(key, done.tag, pending.source, grant)
@@ -596,6 +720,8 @@ class ServerEndpoint:
         self._end_expired(expired, now)
         try:
             session.connection = self._make(client.peer, ids.session_in)
+            for serve in self._services:
+                serve(session.connection)
         except Exception as error:  # of the program's connection class
             self._tickets.drop(session.ticket)
             permit.release()
@@ -625,7 +751,7 @@ class ServerEndpoint:
         self._has_deadline = False
         self.pools.release(link.ids, now)
         if link.link is not None:
-            self._runtime.remove_link(link.link)
+            self.runtime.remove_link(link.link)
         elif link.pair is not None:
             self.inbox.close_subscription(link.pair.token)
             link.pair.publication.close()
@@ -672,7 +798,7 @@ class ServerEndpoint:
         if session.last_notice is None:
             changes = [ConnectionChanged(connection, "init"), ConnectionChanged(connection, "connect")]
         session.last_notice = "connect"
-        self._runtime.notify(*changes)
+        self.runtime.notify(*changes)
         connection.sender.flush()  # OPEN too, now that this end is connected and its listeners are scheduled
 
     def link_failed(self, failed: Link, error: AeronSparkError, now: float) -> None:
@@ -763,7 +889,7 @@ class ServerEndpoint:
         session.permit.release()
         if session.last_notice == "connect":
             session.last_notice = "disconnect"
-            self._runtime.notify(ConnectionChanged(session.connection, "disconnect", cause))
+            self.runtime.notify(ConnectionChanged(session.connection, "disconnect", cause))
 
     def _end_expired(self, sessions: list[ServerSession], now: float) -> None:
         for session in sessions:
@@ -809,12 +935,12 @@ class ServerEndpoint:
         except Exception as error:
             if str(error) != self._reopening_error:
                 self._reopening_error = str(error)
-                self._runtime.report(None, error)
+                self.runtime.report(None, error)
             return
         lost, self._transport, self.addresses = self.transport, opened, addresses
         self._reopens_at, self._reopening_error = None, ""
         lost.close()
-        self._runtime.facts.emit(DriverBack())
+        self.runtime.facts.emit(DriverBack())
 
 
 def _close_opened(opening: Future[Listening]) -> None:

@@ -28,7 +28,7 @@ class CommandServer(Server):
         read_options: Callable[[], ServerOptions],
     ) -> None:
         super().__init__(address, **options)
-        Relay(self._messages)
+        Relay(self._endpoint)
         self._read_options = read_options
         self._backups.config_file = "" if configuration is None else str(configuration)
         self.service_manager: Final = ServiceManager(self._state)

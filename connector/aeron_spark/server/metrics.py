@@ -18,6 +18,7 @@ from aeron_spark.aeron.guard import DROP_LABEL, DROP_TYPE
 from aeron_spark.endpoint import bulk_links
 from aeron_spark.endpoint.connection import CallEnded
 from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged
+from aeron_spark.endpoint.server_endpoint import ServerEndpoint
 from aeron_spark.endpoint.server_sessions import HandshakeEnded
 from aeron_spark.errors import REFUSALS, AeronSparkError, OptionError
 from aeron_spark.facts import Bus
@@ -27,8 +28,7 @@ from aeron_spark.protocol.rpc_dispatch import PROGRAM
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.server.backups import Backups
 from aeron_spark.server.clients import CLIENTS
-from aeron_spark.server.event_log import DETACHED, ENDINGS, EventReported, reason_of
-from aeron_spark.server.message_server import MessageServer
+from aeron_spark.server.event_log import DETACHED, ENDINGS, EventLog, EventReported, reason_of
 from aeron_spark.server.stream_operations import StreamRead
 from aeron_spark.server.watch import DiskReserve
 from aeron_spark.streams.model import (
@@ -358,7 +358,8 @@ class MetricReader:
 
     def __init__(
         self,
-        server: MessageServer,
+        endpoint: ServerEndpoint,
+        events: EventLog,
         counts: MetricCounts,
         store: Callable[[], StreamStore | None],
         disk_reserve: DiskReserve,
@@ -374,7 +375,8 @@ class MetricReader:
         """``store`` returns the open store, or None; ``grants`` those of the keys in the clients file; ``limits`` the
         use and the limit of each resource, by option. ``versions`` are those of aeron-spark and of Aeron.
         """
-        self._server: Final = server
+        self._endpoint: Final = endpoint
+        self._events: Final = events
         self._counts: Final = counts
         self._store: Final = store
         self._disk_reserve: Final = disk_reserve
@@ -399,7 +401,7 @@ class MetricReader:
             "config_last_reload_success_timestamp_seconds": {(): self._counts.reloaded_at},
             "authorized_keys": {(): float(len(grants))},
             "next_key_expiry_timestamp_seconds": {(): min(expiries, default=0.0)},
-            "log_lines_suppressed_total": {(): float(self._server.events.suppressed_total)},
+            "log_lines_suppressed_total": {(): float(self._events.suppressed_total)},
             "log_events_dropped_total": {(): float(self._dropped_events())},
         }
         found |= self._connections()
@@ -416,8 +418,8 @@ class MetricReader:
         return found
 
     def _connections(self) -> State:
-        runtime, statistics = self._server.runtime, self._server.statistics
-        sessions = self._server.sessions  # those without a link hold memory, too
+        runtime, statistics = self._endpoint.runtime, self._endpoint.statistics
+        sessions = self._endpoint.connections  # those without a link hold memory, too
         connections = [one for one in sessions if one.connected]
         transports = Counter("ipc" if one.peer.is_ipc else "udp" for one in connections)
         received = sum(one.waiting_bytes for one in sessions)
@@ -448,7 +450,7 @@ class MetricReader:
             "memory_limit_bytes": {(): float(runtime.holds.memory.limit)},
             "paused_connections": {(): float(sum(one.is_paused for one in connections))},
             "throttled_connections": {(): float(len(runtime.holds.throttled))},
-            "driver_up": {(): float(self._server.has_driver)},
+            "driver_up": {(): float(self._endpoint.has_driver)},
         }
 
     def _streams(self) -> State:

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 from aeron_spark import unix_sockets
 from aeron_spark.endpoint.connection import ConnectionCore
-from aeron_spark.endpoint.runtime import Runtime
+from aeron_spark.endpoint.server_endpoint import ServerEndpoint
 from aeron_spark.errors import REFUSALS, AeronSparkError, EndedError, OptionError, RefusedError
 from aeron_spark.keys.bans import Ban, StoredBans, Subject
 from aeron_spark.keys.clients_file import key_name
@@ -29,7 +29,7 @@ from aeron_spark.protocol.admin_messages import MAX_REQUEST_BYTES, decode_reques
 from aeron_spark.protocol.grants import Grant, matches
 from aeron_spark.protocol.keypair import PREFIX, fingerprint, parse_public, public_text
 from aeron_spark.protocol.sources import Network, canonical_address
-from aeron_spark.server.message_server import MessageServer
+from aeron_spark.server.event_log import EventLog
 from aeron_spark.streams.store import StreamStore
 
 OperatorResult = Mapping[str, Any]
@@ -167,17 +167,17 @@ class ConnectionReport:
 
 
 class ConnectionReporter:
-    """Makes reports of connections. Thread-safe."""
+    """Makes reports of the connections of a server. Thread-safe."""
 
-    def __init__(self, runtime: Runtime, streams_of: Callable[[ConnectionCore], Sequence[str]]) -> None:
-        self._runtime: Final = runtime
+    def __init__(self, endpoint: ServerEndpoint, streams_of: Callable[[ConnectionCore], Sequence[str]]) -> None:
+        self.endpoint: Final = endpoint
         self._streams_of: Final = streams_of
 
-    def reports(self, connections: Iterable[ConnectionCore]) -> list[ConnectionReport]:
-        """Return the reports of those connections that have not ended."""
-        bulk_links, now = self._runtime.bulk_links.counts(), time.monotonic()
+    def reports(self) -> list[ConnectionReport]:
+        """Return the reports of all connections, those of disconnected clients too."""
+        bulk_links, now = self.endpoint.runtime.bulk_links.counts(), time.monotonic()
         found = []
-        for connection in connections:
+        for connection in self.endpoint.connections:
             try:
                 grant = connection.grant
             except EndedError:
@@ -210,7 +210,7 @@ class ConnectionReporter:
     def _state(self, connection: ConnectionCore) -> ConnectionState:
         if not connection.connected:
             return "disconnected"
-        if connection in self._runtime.holds.throttled:
+        if connection in self.endpoint.runtime.holds.throttled:
             return "throttled"
         return "paused" if connection.is_paused else "connected"
 
@@ -316,8 +316,9 @@ def kicked_error() -> RefusedError:
 class ServerClients:
     """The clients of one server, as the commands see them. Thread-safe."""
 
-    def __init__(self, server: MessageServer, store: PeerStore, bans: StoredBans, reporter: ConnectionReporter) -> None:
-        self.server: Final = server
+    def __init__(self, events: EventLog, store: PeerStore, bans: StoredBans, reporter: ConnectionReporter) -> None:
+        self.events: Final = events
+        self.endpoint: Final = reporter.endpoint
         self.bans: Final = bans
         self._reporter: Final = reporter
         self.names: Final = KeyNames(
@@ -328,22 +329,22 @@ class ServerClients:
 
     def reports(self) -> list[ConnectionReport]:
         """Return the reports of all connections, those of disconnected clients too."""
-        return self._reporter.reports(self.server.sessions)
+        return self._reporter.reports()
 
     def connections(self, ids: Iterable[str]) -> list[ConnectionCore]:
         """Return the connections with these ids."""
         wanted = frozenset(ids)
-        return [connection for connection in self.server.sessions if connection.id_text in wanted]
+        return [connection for connection in self.endpoint.connections if connection.id_text in wanted]
 
     def ban(self, subjects: Mapping[Subject, str], seconds: float | None, reason: str) -> tuple[Ban, ...]:
         """Ban keys and networks, and end their connections."""
         bans = self.bans.add(subjects, seconds, reason)
         for ban in bans:
             is_network = isinstance(ban.subject, Network)
-            self.server.events.report(
+            self.events.report(
                 "banned", name=ban.name or None, network=str(ban.subject) if is_network else None, seconds=seconds
             )
-        self.server.apply_grants()
+        self.endpoint.apply_grants()
         return bans
 
 
@@ -417,11 +418,11 @@ class ConnectionCommands:
         return chosen
 
     def _end(self, reports: Iterable[ConnectionReport]) -> None:
-        error, server = kicked_error(), self._clients.server
+        error, clients = kicked_error(), self._clients
         by_id = {one.id: one for one in reports}
-        for connection in self._clients.connections(by_id):
+        for connection in clients.connections(by_id):
             report = by_id[connection.id_text]
-            server.events.report(
+            clients.events.report(
                 "kicked",
                 id=connection.id_text,
                 name=report.name,
@@ -430,7 +431,7 @@ class ConnectionCommands:
                 port=report.port or None,
                 transport="ipc" if connection.peer.is_ipc else "udp",
             )
-            server.end_connection(connection, error)
+            clients.endpoint.runtime.disconnect(connection, keep_session=False, error=error)
 
 
 class BanCommands:

@@ -6,10 +6,10 @@ import threading
 from typing import Final
 
 from aeron_spark.endpoint.connection import Connection, ConnectionCore, grant_of
+from aeron_spark.endpoint.server_endpoint import ServerEndpoint
 from aeron_spark.endpoint.server_sessions import GrantChanged
 from aeron_spark.errors import AeronSparkError, RefusedError, WaitTimeout
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
-from aeron_spark.server.message_server import MessageServer
 
 SERVICE: Final = FIRST_SERVICE + 3
 SUBSCRIBE: Final = "subscribe"
@@ -23,16 +23,16 @@ class Relay:
     ``missed`` counts the messages that did not fit a subscriber's buffer.
     """
 
-    def __init__(self, server: MessageServer) -> None:
+    def __init__(self, endpoint: ServerEndpoint) -> None:
         self.forwarded = 0
         self.missed = 0
-        self._server = server
+        self._endpoint = endpoint
         self._subscribers: set[Connection] = set()
         self._lock = threading.Lock()
-        server.on_message(bytes, self._forward)
-        server.on_disconnect(self._unsubscribe)
-        server.add_service(self.serve)
-        server.facts.on(GrantChanged, self._on_grant_changed)
+        endpoint.runtime.listeners.on_message(bytes, self._forward)
+        endpoint.runtime.listeners.add("disconnect", self._unsubscribe)
+        endpoint.add_service(self.serve)
+        endpoint.runtime.facts.on(GrantChanged, self._on_grant_changed)
 
     @property
     def subscribers(self) -> int:

@@ -13,9 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aeron_spark.aeron.counters import read_errors
 from aeron_spark.aeron.driver import aeron_version
-from aeron_spark.endpoint.access import LogSpace
-from aeron_spark.endpoint.connection import Connection, grant_of
+from aeron_spark.endpoint.access import ClientAccess, LogSpace
+from aeron_spark.endpoint.bulk_link_service import BulkLinkService
+from aeron_spark.endpoint.connection import Connection, ConnectionCore, grant_of
 from aeron_spark.endpoint.endpoint import Endpoint
+from aeron_spark.endpoint.loop import Loop
+from aeron_spark.endpoint.owner import PeerInfo
+from aeron_spark.endpoint.runtime import Runtime
+from aeron_spark.endpoint.server_endpoint import ServerEndpoint
 from aeron_spark.errors import REFUSALS, AeronSparkError, RefusedError, SetupError
 from aeron_spark.facts import Bus
 from aeron_spark.keys.bans import StoredBans
@@ -34,7 +39,6 @@ from aeron_spark.server.clients import CLIENTS, ClientsWatcher, is_from_environm
 from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.http import HttpServer, json_page, parse_http_address
 from aeron_spark.server.log_output import ServerLogOutput
-from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.metrics import MetricCounts, MetricReader, ServerMetrics, State, require_prometheus_client
 from aeron_spark.server.operator import (
     AdminSocket,
@@ -102,22 +106,17 @@ class Server(Endpoint):
         self._started_at: float | None = None
         self._cut_off = 0  # the work that had not finished when the connections were closed
         self._facts: Final = Bus()
-        self._endpoint: Final = ExitStack()
+        self._events: Final = EventLog(
+            self._facts, lambda key: name_of(peers, key), None if clients is None else clients.path
+        )
+        self._opened: Final = ExitStack()
         """Closes what clients and operators use: first what ``start`` has opened, then the connections."""
         with ExitStack() as made:  # a part that cannot be made ends those before it
             self._node: Final = ServerNode(self._live, self._facts)
             made.callback(self._node.close)
             self._bans: Final = StoredBans()
-            self._messages: Final = MessageServer(
-                self._node.open_transport,
-                peers,
-                self._live,
-                connection_class,
-                self._bans,
-                LogSpace(self._driver_space),
-                EventLog(self._facts, lambda key: name_of(peers, key), None if clients is None else clients.path),
-            )
-            super().__init__(self._messages.runtime)
+            self._endpoint: Final = self._make_endpoint(connection_class)
+            super().__init__(self._endpoint.runtime)
             self._housekeeper: Final = StoreHousekeeper(self._node.open_streams, self._runtime.report)
             made.callback(self._housekeeper.close)
             self._backups: Final = Backups(lambda: self._housekeeper.opened, self._backup_files, self.events)
@@ -125,17 +124,37 @@ class Server(Endpoint):
             self._stream_service: Final = self._make_stream_service()
             made.callback(self._stream_service.close)
             self._runtime.pools.append(self._stream_service.pool)
-            self._messages.add_service(self._stream_service.serve)
+            self._endpoint.add_service(self._stream_service.serve)
             self._clients_watcher: Final = ClientsWatcher(
-                clients, self._messages.apply_grants, self._runtime.report, self.events
+                clients, self._endpoint.apply_grants, self._runtime.report, self.events
             )
             self._event_watch: Final = self._make_event_watch()
             self._state: Final = self._make_state(clients)
             self._metrics: Final = None if self._http_address is None else self._make_metrics(clients)
             self._storage: Final = made.pop_all()
             """Closes the streams, then releases the node and all locks."""
-        self._endpoint.callback(self._close_connections)
+        self._opened.callback(self._close_connections)
         self._exit_hook: Final = ExitHook(self.close)
+
+    def _make_endpoint(self, connection_class: type[Connection]) -> ServerEndpoint:
+        """Make the endpoint over the transport of the node, with its service for bulk links."""
+        loop = Loop("aeron-spark-server")
+        runtime = Runtime(loop, lambda: self._live.value, self._facts)
+        deciders = loop.executor(self._live.value.deciders, "aeron-spark-decider")
+
+        def make(peer: PeerInfo, number: int) -> ConnectionCore:
+            return ConnectionCore(runtime, peer, number, connection_class)
+
+        endpoint = ServerEndpoint(
+            runtime,
+            self._node.open_transport,
+            ClientAccess(self._peers, self._live, self._bans, deciders),
+            self._live,
+            make,
+            LogSpace(self._driver_space),
+        )
+        endpoint.add_service(lambda connection: BulkLinkService(endpoint, connection).offer())
+        return endpoint
 
     def _make_stream_service(self) -> StreamService:
         return StreamService(
@@ -149,7 +168,8 @@ class Server(Endpoint):
 
     def _make_state(self, clients: ClientTable | None) -> ServerState:
         return ServerState(
-            self._messages,
+            self._endpoint,
+            self.events,
             self._housekeeper,
             self._disk_reserve,
             self._live,
@@ -176,7 +196,8 @@ class Server(Endpoint):
 
         def read_state() -> State:
             return MetricReader(
-                self._messages,
+                self._endpoint,
+                self.events,
                 counts,
                 lambda: self.streams if self._housekeeper.is_open else None,
                 self._disk_reserve,
@@ -194,8 +215,8 @@ class Server(Endpoint):
         return metrics
 
     def _operator_commands(self) -> dict[str, OperatorCommand]:
-        reporter = ConnectionReporter(self._runtime, self._stream_service.streams_of)
-        clients = ServerClients(self._messages, self._peers, self._bans, reporter)
+        reporter = ConnectionReporter(self._endpoint, self._stream_service.streams_of)
+        clients = ServerClients(self.events, self._peers, self._bans, reporter)
         return {
             "status": self._state.status,
             "reload": self._reload_files,
@@ -218,17 +239,17 @@ class Server(Endpoint):
     @property
     def addresses(self) -> tuple[str, ...]:
         """The addresses on which the server listens: ``host:port:control``, or ``ipc:``."""
-        return self._messages.address_texts
+        return self._endpoint.address_texts
 
     @property
     def public_key(self) -> bytes:
         """The server's public key, by which clients know it."""
-        return self._messages.public_key
+        return self._endpoint.public_key
 
     @property
     def connections(self) -> tuple[Connection, ...]:
         """The connections whose link is connected."""
-        return self._messages.connections
+        return tuple(connection.for_program for connection in self._endpoint.connected)
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(self.connections)
@@ -236,12 +257,12 @@ class Server(Endpoint):
     @property
     def statistics(self) -> dict[str, int]:
         """Counts of used resources, and of refusals by code."""
-        return self._messages.statistics
+        return self._endpoint.statistics
 
     @property
     def events(self) -> EventLog:
         """The events of the server, which it logs (docs/events.md)."""
-        return self._messages.events
+        return self._events
 
     def grant_of(self, connection: Connection) -> Grant:
         """Return the grant of the client of a connection. Raises EndedError if it is closed."""
@@ -256,7 +277,7 @@ class Server(Endpoint):
 
     def on_message(self, kind: type, listener: Callable[[Connection, Any], object]) -> None:
         """Call ``listener(connection, message)`` for each message of this class or a subclass, of all connections."""
-        self._messages.on_message(kind, listener)
+        self._runtime.listeners.on_message(kind, listener)
 
     @property
     def readiness(self) -> Readiness:
@@ -280,7 +301,7 @@ class Server(Endpoint):
         options = self._live.value
         optional = () if addresses else options.optional_addresses
         addresses = addresses or options.addresses
-        self._messages.require_startable(addresses)
+        self._endpoint.require_startable(addresses)
         self._node.lock_addresses(addresses)
         self._log.open()  # until ``close``, with the reports of a start that fails
         self._node.start()  # until ``close``, which releases its lock of the store
@@ -292,7 +313,7 @@ class Server(Endpoint):
                 self._housekeeper.recover()
                 self._housekeeper.store.check_one_time()
             self._state.is_recovered = True
-            self._messages.start(addresses, self._node.try_lock_addresses(optional))
+            self._endpoint.start(addresses, self._node.try_lock_addresses(optional))
             self._started_at = time.monotonic()
             self.events.report("started", version=package_version(), pid=os.getpid(), aeron_dir=self.aeron_dir)
             for address in self.addresses:
@@ -302,7 +323,7 @@ class Server(Endpoint):
             opened.callback(self._clients_watcher.close)
             self._event_watch.start()
             opened.callback(self._event_watch.close)
-            self._endpoint.push(opened.pop_all())
+            self._opened.push(opened.pop_all())
         self._report_missing_guard()
         self._state.report_ready_once()
 
@@ -323,7 +344,7 @@ class Server(Endpoint):
         any more. A later ``close`` asks the clients to connect again, each after a random pause.
         """
         self._state.is_draining = self._stream_service.is_draining = True
-        self._messages.begin_drain()
+        self._endpoint.begin_drain()
         timeout_s = self._live.value.drain_timeout if timeout is None else timeout
         self.events.report("draining", connections=len(self.connections), seconds=timeout_s)
         end = time.monotonic() + timeout_s
@@ -334,7 +355,7 @@ class Server(Endpoint):
     def close(self) -> None:
         """Send CLOSE to every client and end. The media driver stops after its last user."""
         self._exit_hook.cancel()
-        self._endpoint.close()
+        self._opened.close()
         self._storage.close()
         started_at, self._started_at = self._started_at, None
         if started_at is not None:
@@ -357,12 +378,12 @@ class Server(Endpoint):
     @property
     def _unfinished_work(self) -> int:
         """The number of commits that run, and of calls that were received before ``drain`` and have not ended."""
-        return self._messages.unfinished_calls + len(self._stream_service.commits)
+        return self._endpoint.unfinished_calls + len(self._stream_service.commits)
 
     def _close_connections(self) -> None:
         self._cut_off = self._unfinished_work
         shutdown = RefusedError("the server is shutting down", remedy=REFUSALS["shutdown"].remedy, reason="shutdown")
-        self._messages.close(shutdown if self._state.is_draining else None)
+        self._endpoint.close(shutdown if self._state.is_draining else None)
 
     def _open_admin_socket(self, opened: ExitStack) -> None:
         folder, path = self._node.store_folder, self._live.value.admin_socket
@@ -412,7 +433,7 @@ class Server(Endpoint):
 
     def _report_missing_guard(self) -> None:
         # after listening: a driver shows its guard only once it has guarded a channel
-        is_on_network = any(address.media == "udp" for address in self._messages.addresses)
+        is_on_network = any(address.media == "udp" for address in self._endpoint.addresses.values())
         problem = self._node.guard_problem() if is_on_network else None
         if problem is not None:
             self._runtime.report(None, problem)

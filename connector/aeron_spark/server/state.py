@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from aeron_spark.endpoint.server_endpoint import ServerEndpoint
 from aeron_spark.keys.clients_file import ClientTable
 from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.keypair import fingerprint
 from aeron_spark.server.backups import Backups
-from aeron_spark.server.message_server import MessageServer
+from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.preflight import Load, node_terms, server_terms, shared_memory_terms, total
 from aeron_spark.server.watch import DiskReserve, StoreHousekeeper
 from aeron_spark.streams.definition import DEFAULT_SEGMENT_BYTES
@@ -54,7 +55,8 @@ class ServerState:
 
     def __init__(
         self,
-        server: MessageServer,
+        endpoint: ServerEndpoint,
+        events: EventLog,
         housekeeper: StoreHousekeeper,
         disk_reserve: DiskReserve,
         options: LiveOptions,
@@ -75,7 +77,8 @@ class ServerState:
                 "draining": lambda: "the server is about to end" if self.is_draining else "",
             }
         )
-        self._server: Final = server
+        self._endpoint: Final = endpoint
+        self._events: Final = events
         self._housekeeper: Final = housekeeper
         self._disk_reserve: Final = disk_reserve
         self._options: Final = options
@@ -93,7 +96,7 @@ class ServerState:
             return
         self._is_ready_reported = True
         store = self._housekeeper.store if self._housekeeper.is_open else None
-        self._server.events.report(
+        self._events.report(
             "ready",
             seconds=time.monotonic() - self._started_at,
             streams=0 if store is None else len(store.names),
@@ -109,8 +112,8 @@ class ServerState:
             "started": self._started,
             "ready": not reasons,
             "reasons": reasons,
-            "addresses": list(self._server.address_texts),
-            "key": fingerprint(self._server.public_key),
+            "addresses": list(self._endpoint.address_texts),
+            "key": fingerprint(self._endpoint.public_key),
             "aeron_dir": self._aeron_dir(),
             "clients_file": None if self._clients is None else str(self._clients.path),
             "clients_read_at": None if self._clients is None else self._clients.read_at,
@@ -128,7 +131,7 @@ class ServerState:
 
     def limits(self) -> dict[str, dict[str, int]]:
         """Return the use and the limit of each limited resource, by option; a limit of 0 is none."""
-        used, options = self._server.statistics, self._options.value
+        used, options = self._endpoint.statistics, self._options.value
         store = self._store
         counts = {
             "maxConnections": (used["connections"], options.max_connections),
@@ -148,8 +151,8 @@ class ServerState:
         """Return the formulas of the memory that the present load may need, each with its sum and terms in bytes."""
         options, partitions = self._options.value, self._partitions()
         load = Load(
-            connections=len(self._server.connections),
-            bulk_links=self._server.statistics["bulk_links"],
+            connections=len(self._endpoint.connected),
+            bulk_links=self._endpoint.statistics["bulk_links"],
             partitions=partitions,
             written_partitions=partitions,
             memory_limit=options.memory_limit,
@@ -174,7 +177,7 @@ class ServerState:
     def turns(self) -> tuple[int, ...]:
         """How often the event loop and, once the store is open, its housekeeping turned. Each grows while it works."""
         housekeeping = (self._housekeeper.turns,) if self._housekeeper.is_open else ()
-        return (self._server.runtime.loop.turns, *housekeeping)
+        return (self._endpoint.runtime.loop.turns, *housekeeping)
 
     @property
     def recovery_progress(self) -> tuple[int, int] | None:
@@ -182,7 +185,7 @@ class ServerState:
         return self._housekeeper.progress
 
     def _listening_problem(self) -> str:
-        return "" if self._server.addresses else "the server does not listen"
+        return "" if self._endpoint.addresses else "the server does not listen"
 
     def _streams_problem(self) -> str:
         if self.is_recovered and not self._housekeeper.is_open:
@@ -195,7 +198,7 @@ class ServerState:
     def _node_problem(self) -> str:
         if not self.is_recovered:
             return "the server is starting"
-        return "" if self._server.has_driver else "the media driver was lost; the server connects to the next one"
+        return "" if self._endpoint.has_driver else "the media driver was lost; the server connects to the next one"
 
 
 STEP_INTERVAL_S: Final = 0.25  # a manager notices a step of the recovery so late

@@ -21,11 +21,11 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.paths import driver_space
 from aeron_spark.options import ClientOptions, LiveOptions, ServerOptions
 from aeron_spark.protocol.access import PeerStore, ServerName
-from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import ClientTransport, ServerAddress
 from aeron_spark.transport.endpoint_channels import ClientPorts
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.tap import Tap
+from tests.message_server import MessageServer
 from tests.nodes import remove_node
 from tests.option_groups import options_of
 from tests.ports import free_ports

@@ -14,11 +14,11 @@ from aeron_spark.client.client import Client
 from aeron_spark.endpoint.bulk_links import DATA, BulkLink
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol.frame_cipher import OVERHEAD_BYTES
-from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.channel import MTU_MAX_BYTES
 from aeron_spark.transport.packet_sizes import MAX_PACKET_BYTES
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import TIMEOUT_S, World
+from tests.message_server import MessageServer
 
 MIB = 1 << 20
 

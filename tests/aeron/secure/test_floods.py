@@ -22,13 +22,13 @@ from aeron_spark.client.client import Client
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.liveness import Times
-from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, ServerAddress, TransportEvent
 from aeron_spark.waiting import wait_for
 from tests.aeron.guard.frames import KIB, SEND_SETUP, frame_senders, setup, status_message
 from tests.aeron.secure.endpoints import TIMEOUT_S, World, await_nothing_in_use, echoes, logs, memory_of
 from tests.aeron.secure.raw import Raw
 from tests.budget import raised_limit, slowness
+from tests.message_server import MessageServer
 from tests.programs import Program, python_environ, start_module
 
 MIB: Final = 1024 * KIB

@@ -18,7 +18,6 @@ from aeron_spark.errors import AeronSparkError, RefusedError, RemoteError, WaitT
 from aeron_spark.protocol.frame_cipher import OVERHEAD_BYTES
 from aeron_spark.protocol.frames import FRAME_HEAD, RECORD_HEAD, RecordKind
 from aeron_spark.protocol.message_types import TYPE_ID
-from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import MTU_BYTES, ServerAddress
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import TIMEOUT_S, RecordedEvents, World, await_nothing_in_use
@@ -26,6 +25,7 @@ from tests.aeron.secure.tap import Tap
 from tests.ending import LONG_TIMEOUT_S
 from tests.ending import call_in_time as complete
 from tests.internals import core_of
+from tests.message_server import MessageServer
 
 KIB: Final = 1024
 MAX_UNFRAGMENTED: Final = (

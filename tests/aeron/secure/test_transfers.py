@@ -19,11 +19,11 @@ from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.message_types import BuiltIn
 from aeron_spark.protocol.transfers import MAX_TRANSFERS, MEMORY_LIMIT, Purpose, TransferStart
-from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import TIMEOUT_S, RecordedEvents, World, await_nothing_in_use
 from tests.aeron.secure.scripted_client import data, failed, finished, scripted, start
+from tests.message_server import MessageServer
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB

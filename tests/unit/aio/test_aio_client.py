@@ -28,8 +28,8 @@ from aeron_spark.errors import (
     WaitTimeout,
 )
 from aeron_spark.protocol.rpc_objects import Proxy
-from aeron_spark.server.message_server import MessageServer
 from tests.internals import core_of
+from tests.message_server import MessageServer
 from tests.unit.endpoint.endpoints import (
     ADDRESS,
     TIMEOUT_S,

@@ -140,7 +140,7 @@ def test_row_36_a_packet_with_a_flipped_bit_is_an_authentication_error_and_not_a
     server = world.server()
 
     def flip(publication: object, message: bytes) -> tuple[bytes]:
-        if publication.inbox is server._endpoint.transport.inbox and message[:2] == b"AS" and message[3] == 2:  # type: ignore[attr-defined]
+        if publication.inbox is server.endpoint.transport.inbox and message[:2] == b"AS" and message[3] == 2:  # type: ignore[attr-defined]
             return (message[:-5] + bytes([message[-5] ^ 4]) + message[-4:],)
         return (message,)
 

@@ -15,9 +15,9 @@ from aeron_spark.errors import AeronSparkError, WaitTimeout
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.options import ClientOptions
 from aeron_spark.protocol.client_handshake import ClientTiming
-from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, ChannelPair, ChannelSettings, LinkIds, SenderUnavailable
 from tests.memory_transport import MemoryClientTransport, MemoryPublication
+from tests.message_server import MessageServer
 from tests.unit.endpoint.endpoints import (
     ADDRESS,
     TIMEOUT_S,
@@ -114,7 +114,7 @@ def check_one_session(world: World, server: MessageServer, client: Client) -> No
 
 def test_an_attempt_that_ended_before_its_acceptance_is_not_an_error_of_the_server(world: World) -> None:
     server = a_server(world)
-    listening = server._endpoint.transport
+    listening = server.endpoint.transport
     open_link, errors = listening.open_link, [SenderUnavailable("the sender of a handshake is not connected")]
 
     def open_later(*arguments: Any) -> ChannelPair:

@@ -13,10 +13,10 @@ from aeron_spark.protocol.client_handshake import ClientTiming
 from aeron_spark.protocol.handshake_packets import RefusalHint, encode_hint
 from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.protocol.sources import Network, Refusal
-from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import PublicationRejected
 from tests.ending import LONG_TIMEOUT_S
 from tests.memory_transport import MemoryPublication
+from tests.message_server import MessageServer
 from tests.unit.endpoint.endpoints import TIMEOUT_S, World, client_options, result_of, server_options, wait_for
 
 

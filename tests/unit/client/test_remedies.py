@@ -79,7 +79,7 @@ def test_a_link_that_the_server_cannot_open_is_a_server_error_and_not_one_of_ids
     def broken(*arguments: object) -> object:
         raise OSError("no file is left")
 
-    monkeypatch.setattr(server._endpoint.transport, "open_link", broken)
+    monkeypatch.setattr(server.endpoint.transport, "open_link", broken)
     client = world.client(connect=False)
     client.begin_connecting()
     wait_for(lambda: client.error is not None, "the server's response")
@@ -164,7 +164,7 @@ class RefusingStreams:
 
 def test_the_error_of_a_stream_request_has_the_name_of_its_call_in_the_servers_log(world: World) -> None:
     server = world.server(start=False)
-    server.add_service(RefusingStreams().serve)
+    server.endpoint.add_service(RefusingStreams().serve)
     server.start([ADDRESS])
     failed: list[str] = []
     server.facts.on(

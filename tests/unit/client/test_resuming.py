@@ -48,7 +48,7 @@ def test_a_link_whose_frames_go_nowhere_is_replaced_and_loses_nothing(world: Wor
     received: list[object] = []
     server.on_message(int, lambda _, message: received.append(message))
     client.send(1, acknowledge=True)
-    inbox = (client._endpoint if sender == "client" else server._endpoint).transport.inbox
+    inbox = (client._endpoint if sender == "client" else server.endpoint).transport.inbox
     lost = {one for one in world.network.publications if one.inbox is inbox}
     world.network.change = lambda publication, message: () if publication in lost else (message,)
     client.send(2)
@@ -64,7 +64,7 @@ def test_a_link_that_the_server_does_not_know_any_more_is_replaced_at_once(world
     received: list[object] = []
     server.on_message(int, lambda _, message: received.append(message))
     client.send(1, acknowledge=True)
-    inbox = server._endpoint.transport.inbox
+    inbox = server.endpoint.transport.inbox
     (image,) = [
         one for one in world.network.images.values()
         if one.subscription.inbox is inbox and one.publication.key[-1] != HANDSHAKE_STREAM_ID
@@ -233,7 +233,7 @@ def test_a_restart_of_the_clients_driver_is_not_a_disconnect(world: World) -> No
 def test_after_a_restart_of_its_driver_the_server_listens_again_without_disconnect(world: World) -> None:
     server, client = world.pair(expiry=10.0)
     world.network.refusal = "no driver yet"
-    world.network.lose_driver(server._endpoint.transport.inbox)
+    world.network.lose_driver(server.endpoint.transport.inbox)
     wait_for(
         lambda: len(world.recorded[server].errors) >= 2
     )  # the loss, and a failed attempt to open the transport again

@@ -13,7 +13,7 @@ from aeron_spark.client.client import Client
 from aeron_spark.endpoint.connection import Connection
 from aeron_spark.endpoint.deliveries import UnconfirmedTransfer
 from aeron_spark.errors import AeronSparkError, EndedError, IdentityError, RefusedError, SessionLost
-from aeron_spark.server.message_server import MessageServer
+from tests.message_server import MessageServer
 from tests.unit.endpoint.endpoints import (
     TIMEOUT_S,
     World,

@@ -20,7 +20,7 @@ from aeron_spark.errors import (
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import Filters
 from aeron_spark.protocol.grants import Grant
-from aeron_spark.server.message_server import MessageServer
+from tests.message_server import MessageServer
 from tests.unit.endpoint.endpoints import (
     TIMEOUT_S,
     World,

@@ -59,7 +59,7 @@ def test_too_many_altered_frames_end_the_connection(world: World) -> None:
     server, client = world.pair(max_tampered=3)
 
     def change(publication: object, message: bytes) -> Iterable[bytes]:
-        to_client = publication.inbox is server._endpoint.transport.inbox  # type: ignore[attr-defined]
+        to_client = publication.inbox is server.endpoint.transport.inbox  # type: ignore[attr-defined]
         if to_client and publication.key[0] == "out" and int.from_bytes(message[8:16], "big") > 1:  # type: ignore[attr-defined]
             return (message[:-1] + bytes([message[-1] ^ 1]),)
         return (message,)

@@ -25,9 +25,9 @@ from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.reused_threads import IDLE_NAME
 from aeron_spark.server.event_log import EventLog
-from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import ServerAddress
 from tests.memory_transport import MemoryClientTransport, MemoryNetwork, MemoryServerTransport
+from tests.message_server import MessageServer
 from tests.option_groups import options_of
 from tests.remains import remains_in
 from tests.stepped_loop import VirtualTime

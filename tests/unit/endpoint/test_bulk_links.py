@@ -16,9 +16,9 @@ from aeron_spark.endpoint.loop import Loop
 from aeron_spark.errors import AeronSparkError, RemoteError, TransportError, UsageError, WaitTimeout
 from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.liveness import Times
-from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import MAX_MESSAGE_BYTES, ImageUnavailable, TransportEvent
 from tests.internals import core_of
+from tests.message_server import MessageServer
 from tests.unit.endpoint.endpoints import World, server_options, wait_for
 
 
@@ -341,7 +341,7 @@ def test_the_server_refuses_more_bulk_links_than_it_allows(world: World) -> None
 
 def test_a_lost_driver_ends_all_bulk_links(world: World) -> None:
     server, _, mine, theirs = both_ends(world)
-    world.network.lose_driver(server._endpoint.transport.inbox)  # type: ignore[arg-type]
+    world.network.lose_driver(server.endpoint.transport.inbox)  # type: ignore[arg-type]
     wait_for(lambda: theirs.closed, "the server's end")
     with pytest.raises(TransportError, match="the media driver was lost"):
         theirs.receive(1.0)

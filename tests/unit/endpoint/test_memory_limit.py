@@ -11,8 +11,8 @@ from aeron_spark.client.client import Client
 from aeron_spark.endpoint import usage
 from aeron_spark.errors import ConnectError, RefusedError, Retry, WaitTimeout
 from aeron_spark.options import ClientOptions, LiveOptions, ServerOptions
-from aeron_spark.server.message_server import MessageServer
 from tests.internals import core_of
+from tests.message_server import MessageServer
 from tests.unit.endpoint.endpoints import TIMEOUT_S, World, client_options, server_options, wait_for
 
 

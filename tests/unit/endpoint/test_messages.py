@@ -55,7 +55,7 @@ def test_row_48_a_ping_without_a_response_ends_at_its_timeout_and_does_not_delay
     wait_for(lambda: not client.connected)
     world.network.heal()
     wait_for(lambda: client.connected)
-    (publication,) = [one for one in world.network.publications if one.inbox is server._endpoint.transport.inbox]
+    (publication,) = [one for one in world.network.publications if one.inbox is server.endpoint.transport.inbox]
     publication.held = True
     started = world.clock()
     with pytest.raises(WaitTimeout, match="ping"):

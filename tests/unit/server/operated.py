@@ -11,8 +11,8 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.client_handshake import ClientTiming
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.keypair import KeyPair, keypair_from
-from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.operator import BanCommands, ConnectionCommands, ConnectionReporter, ServerClients
+from tests.message_server import MessageServer
 from tests.unit.endpoint.endpoints import World, quick_client, server_options, wait_for
 
 KEYS = {name: keypair_from(name.encode().ljust(32, b"-")) for name in ("desk-7", "desk-8", "edge")}
@@ -33,8 +33,8 @@ class Operated:
         self.server: MessageServer = world.server(
             server_options(measures_round_trip=True), store=self.store, bans=self.bans
         )
-        reporter = ConnectionReporter(self.server.runtime, lambda connection: ["orders"])
-        clients = ServerClients(self.server, self.store, self.bans, reporter)
+        reporter = ConnectionReporter(self.server.endpoint, lambda connection: ["orders"])
+        clients = ServerClients(self.server.events, self.store, self.bans, reporter)
         self.commands = ConnectionCommands(clients).commands | BanCommands(clients).commands
 
     def client(

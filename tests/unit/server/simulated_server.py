@@ -184,6 +184,7 @@ class SimulatedServer:
         self.log_space_of: list[tuple[int, int]] = []  # what the endpoint has counted: opening links, and the key's own
         self.log_space_refusal: RefusedError | None = None
         self.bulk_links = SimpleNamespace(opening=0, counts=Counter)
+        self.holds = SimpleNamespace()
         self.live = LiveOptions(options or ServerOptions())
         self.endpoint = ServerEndpoint(
             self, lambda: self, self, self.live, self.make, self, random.Random(seed).randbytes  # type: ignore[arg-type]
@@ -264,7 +265,7 @@ class SimulatedServer:
         raise AssertionError("no end of deadlines")
 
     def statistics(self) -> dict[str, int]:
-        return self.endpoint.statistics()
+        return self.endpoint.own_statistics
 
     def end(self) -> None:
         """End the server, and check that nothing is left."""
@@ -284,6 +285,9 @@ class SimulatedServer:
         self.seen[call] += 1
 
     # Runtime
+
+    def bind(self, endpoint: ServerEndpoint) -> None:
+        self.endpoint = endpoint
 
     def add_link(self, connection: Any, link: Link) -> None:
         assert link not in self.links

@@ -17,10 +17,10 @@ from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.handshake_packets import RefusalHint, RetryHint, decode_hint
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.protocol.server_handshake import ServerTiming
-from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import ChannelPair, PublicationRejected
 from tests.ending import LONG_TIMEOUT_S, call_in_time
 from tests.memory_transport import MemoryClientTransport
+from tests.message_server import MessageServer
 from tests.unit.endpoint.endpoints import ADDRESS, TIMEOUT_S, World, client_options, server_options, wait_for
 from tests.unit.protocol.handshakes import make_client, one
 
@@ -342,7 +342,7 @@ def test_a_closing_server_waits_a_limited_time_for_many_stuck_clients(world: Wor
     for client in clients:
         client.connect(TIMEOUT_S)
     wait_for(lambda: len(server.connections) == len(clients))
-    for publication in [out for out in world.network.publications if out.inbox is server._endpoint.transport.inbox]:
+    for publication in [out for out in world.network.publications if out.inbox is server.endpoint.transport.inbox]:
         publication.held = True
     for connection in server.connections:
         connection.send(1)

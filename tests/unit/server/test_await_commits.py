@@ -20,7 +20,6 @@ from aeron_spark.errors import AeronSparkError, ConnectError, RefusedError, Usag
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.grants import EVERYTHING, Grant
 from aeron_spark.server import stream_operations
-from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.stream_operations import MAX_WAIT_S, OperationService, StreamService
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.wire.stream_requests import (
@@ -31,6 +30,7 @@ from aeron_spark.wire.stream_requests import (
     decode_response,
     encode_request,
 )
+from tests.message_server import MessageServer
 from tests.unit.endpoint.endpoints import (
     ADDRESS,
     TIMEOUT_S,
@@ -191,7 +191,7 @@ class Served:
         self.server: MessageServer = world.server(few, start=False)
         self.loop = self.server.runtime.loop
         self._service = StreamService(lambda: store, self.server.runtime.bulk_links, self.loop, LiveOptions(few))
-        self.server.add_service(self._service.serve)
+        self.server.endpoint.add_service(self._service.serve)
         self.server.start([ADDRESS])
         self.client: Client = world.client(quick_client(**settings))
         self.session = StreamSession(self.client, TIMEOUT_S)

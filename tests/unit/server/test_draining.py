@@ -37,15 +37,15 @@ def test_a_call_that_runs_finishes_while_new_clients_are_refused(world: World) -
         call = threads.submit(client.remote("slow").method)
         try:
             assert slow.running.wait(TIMEOUT_S)
-            server.begin_drain()
-            assert server.unfinished_calls == 1
+            server.endpoint.begin_drain()
+            assert server.endpoint.unfinished_calls == 1
             with pytest.raises(RefusedError) as refused:
                 world.client(connect=False).connect(0.3)
             assert refused.value.reason == "shutdown"
         finally:
             slow.release.set()
         assert call.result(TIMEOUT_S) == "done"
-    wait_for(lambda: server.unfinished_calls == 0, "the end of the call")
+    wait_for(lambda: server.endpoint.unfinished_calls == 0, "the end of the call")
 
 
 def test_a_client_of_a_server_that_ended_for_a_restart_connects_again(
@@ -56,7 +56,7 @@ def test_a_client_of_a_server_that_ended_for_a_restart_connects_again(
     server = world.server(store=keys)
     client = world.client()
     events = world.recorded[client]
-    server.begin_drain()
+    server.endpoint.begin_drain()
     server.close(RefusedError("the server is shutting down", reason="shutdown"))
     wait_for(lambda: events.count("disconnect") == 1, "the end of the session")
     world.server(store=keys)

@@ -16,7 +16,7 @@ from aeron_spark.protocol.grants import EVERYTHING, Grant
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.server.clients import ClientsWatcher
 from aeron_spark.server.event_log import EventLog
-from aeron_spark.server.message_server import MessageServer
+from tests.message_server import MessageServer
 from tests.unit.endpoint.endpoints import TIMEOUT_S, World, quick_client, server_options, wait_for
 
 KEYS = keypair_from(b"k" * 32)
@@ -37,7 +37,7 @@ class Granted:
 
     def change(self, grant: Grant | None) -> None:
         self.store.authorize(KEYS.public, grant)
-        self.server.apply_grants()
+        self.server.endpoint.apply_grants()
 
 
 def test_a_message_of_a_key_without_the_grant_is_refused_and_not_delivered(world: World) -> None:
@@ -103,7 +103,7 @@ def test_a_removed_key_ends_its_connection_with_the_reason_and_cannot_connect_ag
 
 def test_a_key_that_expires_while_it_is_connected_ends_its_connection(world: World) -> None:
     granted = Granted(world, Grant(expires=4e9))
-    granted.server.apply_grants()
+    granted.server.endpoint.apply_grants()
     connection = granted.client.connection
     assert connection.connected
     granted.change(Grant(expires=1.0))
@@ -129,7 +129,7 @@ def test_observers_are_called_for_changed_and_revoked_grants_only(world: World) 
     granted.server.facts.on(
         GrantChanged, lambda fact: reasons.append("changed" if fact.refusal is None else fact.refusal.reason)
     )
-    granted.server.apply_grants()
+    granted.server.endpoint.apply_grants()
     assert reasons == []
     granted.change(Grant(calls=("a.b",), comment="only the comment"))
     assert reasons == []
@@ -166,5 +166,5 @@ def test_filters_do_not_decide_again_on_a_connected_client(world: World) -> None
     server = world.server(settings)
     client = world.client()
     denied.append("desk-7")
-    server.apply_grants()
+    server.endpoint.apply_grants()
     client.ping(TIMEOUT_S)

@@ -41,14 +41,16 @@ def reader() -> MetricReader:
     )  # fmt: skip
     detached = connection(1)
     detached.connected = False
-    server: Any = SimpleNamespace(
-        runtime=runtime, sessions=[*connections, detached], has_driver=True,
-        statistics={"sessions": CONNECTIONS + 3, "handshakes": 7}, events=SimpleNamespace(suppressed_total=11),
+    endpoint: Any = SimpleNamespace(
+        runtime=runtime, connections=[*connections, detached], has_driver=True,
+        statistics={"sessions": CONNECTIONS + 3, "handshakes": 7},
     )  # fmt: skip
+    events: Any = SimpleNamespace(suppressed_total=11)
     reserve: Any = SimpleNamespace(volumes=lambda: {"store": SimpleNamespace(free=100)}, reserve_bytes=50)
     backups: Any = SimpleNamespace(last=SimpleNamespace(time=17.0))
     return MetricReader(
-        server,
+        endpoint,
+        events,
         MetricCounts(Bus()),
         lambda: None,
         reserve,

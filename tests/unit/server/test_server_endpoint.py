@@ -96,10 +96,10 @@ def test_a_server_that_does_not_listen_yet_has_no_transport() -> None:
     server = SimulatedServer()
     endpoint = ServerEndpoint(server, lambda: server, server, server.live, server.make)  # type: ignore[arg-type]
     assert not endpoint.is_listening
-    assert endpoint.statistics()["dropped"] == 0
+    assert endpoint.own_statistics["dropped"] == 0
     with pytest.raises(UsageError, match="does not listen yet"):
         _ = endpoint.inbox
-    endpoint.close()
+    endpoint.close_transport()
 
 
 def test_a_hello_without_a_cookie_costs_a_hint_and_nothing_else() -> None:
@@ -663,7 +663,7 @@ def test_a_transport_that_is_opened_after_the_end_is_closed(fails: bool, monkeyp
     monkeypatch.setattr(server, "submit", lambda *_: opening)
     server.feed(lost_driver())
     server.work()
-    server.endpoint.close()
+    server.endpoint.close_transport()
     if fails:
         opening.set_exception(TransportError("no driver"))
     else:

@@ -25,8 +25,9 @@ def state_of(
     disk: Any = SimpleNamespace(problem=lambda: "", volumes=dict)
     options = ServerOptions.parse("127.0.0.1:1")
     backups: Any = SimpleNamespace(last=None)
+    server = world.server()
     return ServerState(
-        world.server(), housekeeper, disk, LiveOptions(options), lambda: "/dev/shm/x", clients, backups,
+        server.endpoint, server.events, housekeeper, disk, LiveOptions(options), lambda: "/dev/shm/x", clients, backups,
         lambda: storage_problem,
     )  # fmt: skip
 

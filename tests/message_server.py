@@ -1,0 +1,83 @@
+"""A server over the transport that a test gives it: without a node, streams, and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from aeron_spark.endpoint.access import ClientAccess, LogSpace
+from aeron_spark.endpoint.bulk_link_service import BulkLinkService
+from aeron_spark.endpoint.connection import Connection, ConnectionCore
+from aeron_spark.endpoint.endpoint import Endpoint
+from aeron_spark.endpoint.loop import Loop
+from aeron_spark.endpoint.runtime import Runtime
+from aeron_spark.endpoint.server_endpoint import ServerEndpoint
+from aeron_spark.errors import AeronSparkError
+from aeron_spark.facts import Bus
+from aeron_spark.keys.bans import StoredBans
+from aeron_spark.options import LiveOptions
+from aeron_spark.protocol.access import PeerStore
+from aeron_spark.server.event_log import EventLog
+from aeron_spark.transport.api import ServerAddress, ServerTransport
+
+
+class MessageServer(Endpoint):
+    """Composes the endpoint of a server as ``Server`` does, and has its methods for messages and calls."""
+
+    def __init__(
+        self,
+        open_transport: Callable[[], ServerTransport],
+        store: PeerStore,
+        options: LiveOptions,
+        connection_class: type[Connection] = Connection,
+        bans: StoredBans | None = None,
+        log_space: LogSpace | None = None,
+        events: EventLog | None = None,
+        loop: Loop | None = None,
+    ) -> None:
+        self.events: Final = events or EventLog(Bus())
+        self.facts: Final = self.events.facts
+        self.runtime: Final = Runtime(loop or Loop("aeron-spark-server"), lambda: options.value, self.facts)
+        deciders = self.runtime.loop.executor(options.value.deciders, "aeron-spark-decider")
+        self.endpoint: Final = ServerEndpoint(
+            self.runtime,
+            open_transport,
+            ClientAccess(store, options, bans or StoredBans(), deciders),
+            options,
+            lambda peer, number: ConnectionCore(self.runtime, peer, number, connection_class),
+            log_space,
+        )
+        self.endpoint.add_service(lambda connection: BulkLinkService(self.endpoint, connection).offer())
+        super().__init__(self.runtime)
+
+    @property
+    def addresses(self) -> tuple[ServerAddress, ...]:
+        return tuple(self.endpoint.addresses.values())
+
+    @property
+    def connections(self) -> tuple[Connection, ...]:
+        return tuple(connection.for_program for connection in self.endpoint.connected)
+
+    @property
+    def sessions(self) -> list[ConnectionCore]:
+        return self.endpoint.connections
+
+    @property
+    def public_key(self) -> bytes:
+        return self.endpoint.public_key
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        return self.endpoint.statistics
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(self.connections)
+
+    def on_message(self, kind: type, listener: Callable[[Connection, Any], object]) -> None:
+        self.runtime.listeners.on_message(kind, listener)
+
+    def start(self, addresses: Sequence[ServerAddress], optional: Sequence[ServerAddress] = ()) -> None:
+        self.endpoint.start(addresses, optional)
+
+    def close(self, error: AeronSparkError | None = None) -> None:
+        self.endpoint.close(error)
