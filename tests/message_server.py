@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from aeron_spark.endpoint.access import ClientAccess, LogSpace
-from aeron_spark.endpoint.bulk_link_service import BulkLinkService
+from aeron_spark.endpoint.bulk_opening import BulkLinkService
 from aeron_spark.endpoint.connection import Connection, ConnectionCore
 from aeron_spark.endpoint.endpoint import Endpoint
 from aeron_spark.endpoint.loop import Loop

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 from aeron_spark.aeron import jvm
-from aeron_spark.client.bulk_link_opening import open_bulk_link
 from aeron_spark.endpoint.bulk_links import BulkLink
+from aeron_spark.endpoint.bulk_opening import open_bulk_link
 from aeron_spark.endpoint.client_endpoint import ClientEndpoint
 from aeron_spark.endpoint.connection import Connection, ConnectionCore
 from aeron_spark.endpoint.endpoint import Endpoint

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aeron_spark.aeron.counters import read_errors
 from aeron_spark.aeron.driver import aeron_version
 from aeron_spark.endpoint.access import ClientAccess, LogSpace
-from aeron_spark.endpoint.bulk_link_service import BulkLinkService
+from aeron_spark.endpoint.bulk_opening import BulkLinkService
 from aeron_spark.endpoint.connection import Connection, ConnectionCore, grant_of
 from aeron_spark.endpoint.endpoint import Endpoint
 from aeron_spark.endpoint.loop import Loop

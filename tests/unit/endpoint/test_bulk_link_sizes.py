@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.client import bulk_link_opening
-from aeron_spark.endpoint import bulk_link_service, packet_watch
+from aeron_spark.endpoint import bulk_opening, packet_watch
 from aeron_spark.endpoint.bulk_links import MAX_RECEIVED_BYTES, BulkLink
 from aeron_spark.endpoint.links import Link
 from aeron_spark.endpoint.packet_watch import ALIVE_SECONDS, PacketWatch, RecentMtus
@@ -22,7 +21,7 @@ from aeron_spark.transport.api import MTU_BYTES, ChannelPair, ChannelSettings, L
 from aeron_spark.transport.packet_sizes import NetworkPath, PacketSizes
 from tests.internals import core_of
 from tests.memory_transport import MemoryPublication
-from tests.unit.endpoint.endpoints import World, wait_for
+from tests.unit.endpoint.endpoints import ADDRESS, World, wait_for
 
 
 class Network:
@@ -32,14 +31,13 @@ class Network:
         self.client, self.server, self.passes = 8_960, 8_960, 65_536
         self.messages: list[int] = []
         world.network.change = self._change
-        for module, side in ((bulk_link_opening, "client"), (bulk_link_service, "server")):
-            monkeypatch.setattr(module, "network_path", lambda host, side=side: self._path(host, side))
-        monkeypatch.setattr(packet_watch, "RECENT", RecentMtus(lambda host: self._path(host, "client")))
-        monkeypatch.setattr(bulk_link_opening, "SIZES", PacketSizes())
-        monkeypatch.setattr(bulk_link_opening, "ANSWER_S", 0.2)
+        monkeypatch.setattr(bulk_opening, "network_path", self._path)
+        monkeypatch.setattr(packet_watch, "RECENT", RecentMtus(lambda host: NetworkPath("own", host, self.client)))
+        monkeypatch.setattr(bulk_opening, "SIZES", PacketSizes())
+        monkeypatch.setattr(bulk_opening, "ANSWER_S", 0.2)
 
-    def _path(self, host: str, side: str) -> NetworkPath:
-        return NetworkPath("own", host, getattr(self, side))
+    def _path(self, host: str) -> NetworkPath:
+        return NetworkPath("own", host, self.client if host == ADDRESS.host else self.server)
 
     def _change(self, publication: MemoryPublication, message: bytes) -> Iterable[bytes]:
         self.messages.append(len(message))
@@ -88,7 +86,7 @@ def test_packets_that_do_not_arrive_are_replaced_by_smaller_ones_and_remembered(
     assert mtu_of(client.bulk_link(5.0)) == found
     start = world.clock()
     assert mtu_of(client.bulk_link(5.0)) == found
-    assert world.clock() - start < bulk_link_opening.ANSWER_S
+    assert world.clock() - start < bulk_opening.ANSWER_S
     wait_for(lambda: len(server._runtime.bulk_links) == 2, "the ends of the links that were given up to close")
 
 
@@ -105,7 +103,7 @@ def test_a_wait_that_ends_early_says_nothing_about_sizes(world: World, network: 
     _, client = world.pair()
     network.passes = 600
     with pytest.raises(WaitTimeout):
-        client.bulk_link(bulk_link_opening.ANSWER_S / 2)
+        client.bulk_link(bulk_opening.ANSWER_S / 2)
     network.passes = 65_536
     assert mtu_of(client.bulk_link(5.0)) == 8_960
 
@@ -162,7 +160,11 @@ def test_a_network_whose_size_goes_up_and_down_ends_the_wait_in_time(
 ) -> None:
     _, client = world.pair()
     sizes = itertools.cycle([8_960, 1_472])  # chosen for each bulk link, and found when it is open
-    monkeypatch.setattr(bulk_link_opening, "network_path", lambda host: NetworkPath("own", host, next(sizes)))
+    monkeypatch.setattr(
+        bulk_opening,
+        "network_path",
+        lambda host: NetworkPath("own", host, next(sizes) if host == ADDRESS.host else network.server),
+    )
     for timeout_s in (0.05, 0.0):
         with pytest.raises(WaitTimeout, match=rf"waited {timeout_s:g} s for a bulk link .* whose packets pass"):
             client.bulk_link(timeout_s)
@@ -207,7 +209,7 @@ def test_only_a_link_that_fills_its_open_up_takes_one_with_zeros(fills: bool) ->
 def test_a_server_of_an_older_release_gets_links_as_before(
     world: World, network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk_link_service, "METHODS", ("open",))
+    monkeypatch.setattr(bulk_opening, "METHODS", ("open",))
     mine, theirs = ends_of(world)
     assert (mine.watch, theirs.watch) == (None, None)
     assert max(network.messages) < 1_400, "handshakes have the largest messages"
@@ -218,11 +220,11 @@ def test_a_server_of_an_older_release_gets_links_as_before(
 def test_a_client_of_an_older_release_opens_links_as_before(
     world: World, network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def request(connection: Any, size: int, timeout_s: float) -> bulk_link_opening._Response:
+    def request(connection: Any, size: int, timeout_s: float) -> bulk_opening._Response:
         part = bytes(32)
-        return bulk_link_opening._Response(connection.for_program.remote(FIRST_SERVICE).open(part), part, None)
+        return bulk_opening._Response(connection.for_program.remote(FIRST_SERVICE).open(part), part, None)
 
-    monkeypatch.setattr(bulk_link_opening, "_request", request)
+    monkeypatch.setattr(bulk_opening, "_request", request)
     mine, theirs = ends_of(world)
     assert (mine.watch, theirs.watch) == (None, None)
 
