@@ -28,7 +28,8 @@ from demo.flights import SCHEMA, load
 from tests.aeron.streams import Stream, number, numbered
 from tests.e2e.processes import read_table
 from tests.programs import ROOT
-from tests.spark.stream_server import StreamServer
+from tests.spark.queries import read_batch
+from tests.spark.stream_server import StreamServer, commit_values
 
 ROWS: Final = 1000
 STREAM: Final = "9502"  # no other test uses it
@@ -52,6 +53,15 @@ def run(patches: pytest.MonkeyPatch, job: str, options: Mapping[str, str], *argu
 
 def query_arguments(table: Path, checkpoint: Path) -> list[str]:
     return [f"--table={table}", f"--checkpoint={checkpoint}", "--available-now"]
+
+
+def received(options: Mapping[str, str]) -> pa.Table:
+    """Return the rows of a server's stream, read by a client."""
+    with aeron_spark.connect(
+        options["server"], identity=options["identity"], server_key=options["serverKey"],
+        aeron_dir=options["aeronDir"], store=MemoryPeerStore(), timeout=60.0,
+    ) as client:  # fmt: skip
+        return pa.Table.from_batches(list(client.reader(options["stream"])))
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +90,7 @@ def test_the_second_job_writes_flights_through_a_server(
 ) -> None:
     options = server.options(server.create_stream(2))
     run(patches, "delta_to_aeron", options, *query_arguments(table, tmp_path / "checkpoint"))
-    with aeron_spark.connect(
-        options["server"], identity=options["identity"], server_key=options["serverKey"],
-        aeron_dir=options["aeronDir"], store=MemoryPeerStore(), timeout=60.0,
-    ) as client:  # fmt: skip
-        found = pa.Table.from_batches(list(client.reader(options["stream"])))
-    comparison = compare(load(ROWS), found.cast(SCHEMA))
+    comparison = compare(load(ROWS), received(options).cast(SCHEMA))
     assert comparison.equal, comparison.sentence
 
 
@@ -104,3 +109,29 @@ def test_a_backfill_copies_a_range_of_positions_once(
         copied = sorted(number(value) for value in read_table(tmp_path / "range").column("value").to_pylist())
         assert copied == list(range(20, 70))
     assert {"0", "1"} <= set(os.listdir(tmp_path / "checkpoint" / "commits")), "the limit makes two batches of it"
+
+
+def test_a_mirror_copies_a_stream_to_a_server(
+    patches: pytest.MonkeyPatch, table: Path, node: NodeHandle, server: StreamServer, tmp_path: Path
+) -> None:
+    """The rows are Arrow batches, which stay Arrow batches."""
+    source = {"channel": "aeron:ipc", "streamId": STREAM, "aeronDir": node.aeron_dir, "startingOffsets": "earliest"}
+    target = server.options(server.create_stream(2))
+    copy = [f"--target-option={name}={value}" for name, value in target.items()]
+    run(patches, "mirror", source, f"--checkpoint={tmp_path}", "--available-now", *copy)
+    comparison = compare(load(ROWS), received(target).cast(SCHEMA))
+    assert comparison.equal, comparison.sentence
+
+
+@pytest.mark.full("another query of seconds; the other direction is in make test")
+def test_a_mirror_copies_raw_messages_of_a_server_to_a_channel(
+    patches: pytest.MonkeyPatch, spark: SparkSession, server: StreamServer, stream: Stream, tmp_path: Path
+) -> None:
+    source = server.create_stream(2)
+    commit_values(source, 0, 50)
+    commit_values(source, 50, 90, partition=1)
+    copy = [f"--target-option={name}={value}" for name, value in {**stream.options, "ack": "archive"}.items()]
+    options = {**server.options(source), "startingOffsets": "earliest"}
+    run(patches, "mirror", options, f"--checkpoint={tmp_path}", "--available-now", *copy)
+    copied = read_batch(spark, stream.options).select("value").collect()
+    assert sorted(number(row.value) for row in copied) == list(range(90))

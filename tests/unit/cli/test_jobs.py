@@ -18,6 +18,7 @@ REQUIRED: Final = {
     "aeron_to_delta": "table=/t checkpoint=/c",
     "backfill": "table=/t checkpoint=/c end=latest",
     "delta_to_aeron": "table=/t checkpoint=/c",
+    "mirror": "checkpoint=/c",
 }
 
 
