@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 import aeron_spark
 from aeron_spark.direct.writing import DirectAppender
+from aeron_spark.jobs import audit
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.log.writing import Source
 from aeron_spark.node import NodeHandle
@@ -135,3 +136,53 @@ def test_a_mirror_copies_raw_messages_of_a_server_to_a_channel(
     run(patches, "mirror", options, f"--checkpoint={tmp_path}", "--available-now", *copy)
     copied = read_batch(spark, stream.options).select("value").collect()
     assert sorted(number(row.value) for row in copied) == list(range(90))
+
+
+def test_an_audit_of_a_copied_table_finds_no_fault(
+    patches: pytest.MonkeyPatch, table: Path, node: NodeHandle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"channel": "aeron:ipc", "streamId": STREAM, "aeronDir": node.aeron_dir}
+    run(patches, "audit", options, f"--table={table}", f"--checkpoint={table.parent / 'checkpoint'}")
+    found = json.loads(capsys.readouterr().out)
+    assert found == {
+        "stream": ROWS, "table": ROWS, "missing": 0, "repeated": 0, "changed": 0, "only_in_table": 0,
+    }  # fmt: skip
+
+
+OF_STREAM: Final = [(1, "a"), (2, "b"), (2, "b"), (3, "c"), (4, None)]
+
+
+@pytest.mark.parametrize(
+    ("key", "rows", "numbers", "examples"),
+    [
+        (["id"], OF_STREAM, (0, 0, 0, 0), []),
+        (["id"], [(1, "a"), (2, "b"), (2, "b"), (3, "C"), (4, "")], (0, 0, 2, 0), ["changed", "changed"]),
+        (["id"], [(2, "b"), (3, "c"), (4, None), (5, "e")], (2, 0, 0, 1), ["missing", "missing"]),
+        (["id"], [*OF_STREAM, (1, "a"), (3, "x")], (0, 2, 1, 0), ["repeated", "repeated"]),
+        ([], [(1, "a"), (2, "b"), (3, "C"), (3, "C"), (4, None)], (2, 0, 0, 2), ["missing", "missing"]),
+        ([], [*OF_STREAM, (2, "b")], (0, 1, 0, 0), ["repeated"]),
+    ],
+)
+def test_an_audit_counts_each_fault(
+    spark: SparkSession,
+    key: list[str],
+    rows: list[tuple[int, str | None]],
+    numbers: tuple[int, ...],
+    examples: list[str],
+) -> None:
+    schema = "id INT, name STRING"
+    found = audit.compare(spark.createDataFrame(OF_STREAM, schema), spark.createDataFrame(rows, schema), key)
+    assert (found.missing, found.repeated, found.changed, found.only_in_table) == numbers
+    assert (found.stream, found.table) == (len(OF_STREAM), len(rows))
+    assert [kind for kind, _ in found.examples] == examples
+    assert found.is_clean == (not examples)
+
+
+def test_an_audit_of_a_table_without_the_columns_of_the_stream_is_refused(
+    patches: pytest.MonkeyPatch, table: Path, stream: Stream, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream.publisher().send(numbered(0, 1))
+    with pytest.raises(SystemExit) as ended:
+        run(patches, "audit", stream.options, f"--table={table}")
+    assert ended.value.code == 2
+    assert "has no column 'value', which the stream has" in capsys.readouterr().err

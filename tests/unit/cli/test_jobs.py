@@ -16,6 +16,7 @@ from tests.programs import ROOT
 
 REQUIRED: Final = {
     "aeron_to_delta": "table=/t checkpoint=/c",
+    "audit": "table=/t",
     "backfill": "table=/t checkpoint=/c end=latest",
     "delta_to_aeron": "table=/t checkpoint=/c",
     "mirror": "checkpoint=/c",
