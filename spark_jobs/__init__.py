@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-NAMES: Final = ("aeron_to_delta", "audit", "backfill", "delta_to_aeron", "mirror")
+NAMES: Final = ("aeron_to_delta", "audit", "backfill", "delta_to_aeron", "mirror", "retention")
 
 
 def path_of(name: str) -> Path:

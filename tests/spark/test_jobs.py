@@ -21,16 +21,19 @@ import aeron_spark
 from aeron_spark.direct.writing import DirectAppender
 from aeron_spark.jobs import audit
 from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.log.query import QueryPlanner
 from aeron_spark.log.writing import Source
 from aeron_spark.node import NodeHandle
-from aeron_spark.options import WriteOptions
+from aeron_spark.options import ReadOptions, WriteOptions
+from aeron_spark.options.values import parse_end
+from aeron_spark.spark.reader import open_planning_log
 from demo.comparing import compare
 from demo.flights import SCHEMA, load
 from tests.aeron.streams import Stream, number, numbered
 from tests.e2e.processes import read_table
 from tests.programs import ROOT
 from tests.spark.queries import read_batch
-from tests.spark.stream_server import StreamServer, commit_values
+from tests.spark.stream_server import StreamServer, commit_values, read_frame
 
 ROWS: Final = 1000
 STREAM: Final = "9502"  # no other test uses it
@@ -186,3 +189,56 @@ def test_an_audit_of_a_table_without_the_columns_of_the_stream_is_refused(
         run(patches, "audit", stream.options, f"--table={table}")
     assert ended.value.code == 2
     assert "has no column 'value', which the stream has" in capsys.readouterr().err
+
+
+def write_checkpoint(folder: Path, options: Mapping[str, str], end: str = "latest") -> str:
+    """Write what a query stores that has read a stream up to ``end``; return the argument."""
+    parsed = ReadOptions.parse({**options, "startingOffsets": "earliest"}, streaming=True)
+    planner = QueryPlanner(parsed, open_planning_log, framed=False)
+    start = planner.initial()
+    planner.prepare_available_now(parse_end(end))
+    offset = json.dumps(planner.latest(start, limited=False).to_dict())
+    for name, text in (("offsets", f"v1\n{{}}\n{offset}"), ("commits", "v1\n{}")):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "10").write_text(text)
+        (folder / name / "9").write_text("v1")
+    (folder / "offsets" / "11").write_text("v1")  # of a micro-batch that is not committed
+    return f"--checkpoint={folder}"
+
+
+def test_retention_purges_a_recording_before_the_slowest_checkpoint(
+    patches: pytest.MonkeyPatch, spark: SparkSession, stream: Stream, tmp_path: Path
+) -> None:
+    publisher = stream.publisher()
+    positions = publisher.send(numbered(0, 300, 4000))
+    slow = write_checkpoint(tmp_path / "slow", stream.options, json.dumps({publisher.key: positions[200]}))
+    checkpoints = [write_checkpoint(tmp_path / "fast", stream.options), slow]
+    run(patches, "retention", stream.options, *checkpoints)
+    assert publisher.descriptor.start_position == 0, "without --purge, nothing is deleted"
+    for _ in range(2):
+        run(patches, "retention", stream.options, *checkpoints, "--purge", "--keep=256KiB")
+        assert publisher.descriptor.start_position == 2 << 18, "the segment with position 200 - 256 KiB stays"
+
+
+def test_retention_purges_the_partitions_of_a_server(
+    patches: pytest.MonkeyPatch, spark: SparkSession, server: StreamServer, tmp_path: Path
+) -> None:
+    source = server.create_stream(2)
+    options = server.options(source)
+    commit_values(source, 0, 10)
+    checkpoint = write_checkpoint(tmp_path / "one", options)
+    commit_values(source, 10, 20)
+    commit_values(source, 20, 30, partition=1)
+    run(patches, "retention", options, checkpoint, "--purge")
+    left = read_frame(spark, options, payload="raw").collect()
+    assert sorted(number(row.value) for row in left) == list(range(10, 30))
+
+
+def test_retention_of_another_stream_than_that_of_the_checkpoint_is_refused(
+    patches: pytest.MonkeyPatch, table: Path, stream: Stream, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream.publisher().send(numbered(0, 1))
+    with pytest.raises(SystemExit) as ended:
+        run(patches, "retention", stream.options, f"--checkpoint={table.parent / 'checkpoint'}", "--purge")
+    assert ended.value.code == 2
+    assert "is not of stream" in capsys.readouterr().err

@@ -20,6 +20,7 @@ REQUIRED: Final = {
     "backfill": "table=/t checkpoint=/c end=latest",
     "delta_to_aeron": "table=/t checkpoint=/c",
     "mirror": "checkpoint=/c",
+    "retention": "checkpoint=/c",
 }
 
 
