@@ -1,19 +1,11 @@
-"""The data source ``aeron``, and a check of the Python that Spark's workers run.
-
-Workers run ``PYSPARK_PYTHON``, or ``python3`` on the PATH, independent of the program's Python. A program that runs as
-``venv/bin/python job.py``, without an activated environment, has another Python than its workers, which may lack this
-package or its requirements, or have a version that Spark refuses.
-"""
+"""The data source ``aeron``, and the choice of the Python that Spark's workers run."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Final
@@ -35,19 +27,14 @@ from aeron_spark.options import ReadOptions, WriteOptions, has_batch_only_option
 from aeron_spark.options.values import parse_end
 from aeron_spark.spark import row_values
 from aeron_spark.spark.task_context import check_route
+from aeron_spark.spark.worker_python import describe_fault
 
 if TYPE_CHECKING:
     from aeron_spark.log.api import StreamContent
     from aeron_spark.spark.reader import Task
 
 
-NEEDED: Final = ("aeron_spark", "pyspark_aeron", "cryptography", "jpype", "msgspec", "numpy", "pyarrow")
-PROBE: Final = (
-    "import importlib.util as u, json, sys; sys.path[1:1] = sys.argv[1:]; "
-    f"print(json.dumps([sys.version_info[:2], [n for n in {NEEDED!r} if u.find_spec(n) is None]]))"
-)
 LOCAL: Final = re.compile(r"local(\[|$)")  # a master whose workers run on this machine
-PROBE_TIMEOUT_S: Final = 60.0  # a Python on a network drive starts slowly
 
 
 def context_of(spark: SparkSession) -> SparkContext | None:
@@ -87,41 +74,6 @@ def _sent_paths(context: SparkContext) -> list[str]:
     """
     root = SparkFiles.getRootDirectory()
     return [root, *(os.path.join(root, name) for name in context._python_includes or ())]
-
-
-def describe_fault(python: str, sent: Sequence[str] = ()) -> str:
-    """Return the reason for which ``python``, a command or a path, cannot run workers, or an empty text.
-
-    ``sent`` are the paths that Spark adds to those of the workers. ``python`` needs this package, the package's
-    requirements, and the minor version of this process, which Spark requires.
-    """
-    found = shutil.which(python)
-    if found is None:
-        return "is not on this machine"
-    if os.path.abspath(found) == os.path.abspath(sys.executable):
-        return ""
-    try:
-        done = subprocess.run(
-            [found, "-c", PROBE, *sent],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PROBE_TIMEOUT_S,
-            check=False,
-        )
-        version, missing = json.loads(done.stdout)
-    except (OSError, subprocess.TimeoutExpired):
-        return "cannot be run"
-    except ValueError:  # not a Python, or one that does not start
-        return "does not report its version and packages"
-    own_version = sys.version_info[:2]
-    reasons = [f"has no {', '.join(missing)}"] if missing else []
-    if tuple(version) != own_version:
-        reasons.append(f"is Python {_version(version)}, while the program runs {_version(own_version)}")
-    return " and ".join(reasons)
-
-
-def _version(numbers: tuple[int, ...]) -> str:
-    return ".".join(str(number) for number in numbers)
 
 
 class AeronDataSource(DataSource):

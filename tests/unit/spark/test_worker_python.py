@@ -12,7 +12,8 @@ import pytest
 from pyspark import SparkContext, SparkFiles
 
 from aeron_spark.errors import SetupError
-from aeron_spark.spark.source import NEEDED, describe_fault, use_python_of_this_process
+from aeron_spark.spark.source import use_python_of_this_process
+from aeron_spark.spark.worker_python import NEEDED, describe_fault
 
 
 @pytest.fixture(autouse=True)
