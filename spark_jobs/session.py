@@ -362,9 +362,12 @@ def run(
 ) -> None:
     """Run a job as a program: parse its command line, build, and wait for the end that ``finish`` returns.
 
-    SIGTERM sets the event that ``finish`` gets. Exits if the code is not 0.
+    SIGTERM sets the event that ``finish`` gets. Exits if the code is not 0. For an error of this package the code is 1,
+    and the last line is the error's text.
     """
-    args = parser.parse_args(argv)
+    from aeron_spark.spark import error_text
+
+    args, text = parser.parse_args(argv), None
     with logged_to_stderr():
         spark = session(parser.prog)
         stop, ended = threading.Event(), threading.Event()
@@ -377,11 +380,15 @@ def run(
             LOG.error("%s failed: %s", parser.prog, error)
             code = 2 if isinstance(error, OptionError) else 1
         except BaseException as error:
-            LOG.error("%s failed: %s", parser.prog, type(error).__name__)
-            raise
+            text, code = error_text(error), 1
+            if text is None:
+                LOG.error("%s failed: %s", parser.prog, type(error).__name__)
+                raise
         finally:
             ended.set()
             spark.stop()
+        if text is not None:
+            LOG.error("%s failed: %s", parser.prog, text)
     if code:
         sys.exit(code)
 

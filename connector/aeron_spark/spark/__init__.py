@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from aeron_spark.spark.lag_listener import LagListener as LagListener
     from aeron_spark.spark.lag_listener import QueryLag as QueryLag
     from aeron_spark.spark.lag_listener import StreamLag as StreamLag
+    from aeron_spark.spark.shown_errors import error_text as error_text
 
-__all__ = ["LagListener", "QueryLag", "StreamLag", "configure", "register"]
+__all__ = ["LagListener", "QueryLag", "StreamLag", "configure", "error_text", "register"]
 
 JARS: Final = "spark.jars"
 PYTHON: Final = "spark.aeron.python"
@@ -78,4 +79,8 @@ def __getattr__(name: str) -> Any:
         from aeron_spark.spark import lag_listener
 
         return getattr(lag_listener, name)
+    if name == "error_text":
+        from aeron_spark.spark import shown_errors
+
+        return shown_errors.error_text
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

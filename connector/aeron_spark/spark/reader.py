@@ -49,6 +49,7 @@ from aeron_spark.options import DirectRoute, ReadOptions, ServerRoute, WantedOff
 from aeron_spark.options.values import Moment
 from aeron_spark.pool import POOL
 from aeron_spark.spark.row_values import arrow_schema
+from aeron_spark.spark.shown_errors import short_errors, short_errors_of_rows
 from aeron_spark.spark.task_context import partition_of_task, resolve_key_files, with_servers
 from aeron_spark.transport.channel import FRAME_ALIGNMENT
 
@@ -99,6 +100,7 @@ class Task:
             settled=self.payload if self.options.payload in ("auto", "sbe") else None,
         )
 
+    @short_errors_of_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a Spark partition."""
         # Spark creates an empty partition if there is nothing to read.
@@ -164,6 +166,7 @@ class AeronBatchReader(DataSourceReader):
     def __init__(self, task: Task) -> None:
         self._task = task
 
+    @short_errors
     def partitions(self) -> list[InputPartition]:
         """Plan the ranges of the query."""
         stream = self._task.stream()
@@ -184,6 +187,7 @@ class AeronStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         return {"_task": self._task, "_planner": None}
 
+    @short_errors
     def initialOffset(self) -> dict[str, Any]:
         """Return the first offset of a new query."""
         return self._stream().initial().to_dict()
@@ -195,12 +199,14 @@ class AeronStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(limits.max_bytes)
         return ReadAllAvailable() if limits.max_rows is None else ReadMaxRows(limits.max_rows)
 
+    @short_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch; ``start`` itself, unchanged, if there is nothing new."""
         start_offset = Offset.parse(start)
         end = self._stream().latest(start_offset, limited=not isinstance(limit, ReadAllAvailable))
         return start if end is start_offset else end.to_dict()
 
+    @short_errors
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the ends of the recordings, the stream and the lag, for the query's progress.
 
@@ -214,10 +220,12 @@ class AeronStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         report: dict[str, Any] = {} if lag is None else {"lag": lag.to_dict()}
         return report | {"recordings": ends, "stream": stream.log.stream.to_dict(), "v": 1}
 
+    @short_errors
     def prepareForTriggerAvailableNow(self) -> None:
         """Store the end of the query: the current ends, or that of the task."""
         self._stream().prepare_available_now(self._task.end)
 
+    @short_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan the batch between two offsets."""
         stream = self._stream()
@@ -284,6 +292,7 @@ class FilteringBatchReader(AeronBatchReader):
                 self._bound_sessions(one)
         return filters
 
+    @short_errors
     def partitions(self) -> list[InputPartition]:
         """Plan the ranges within the bounds."""
         stream = self._task.stream()

@@ -26,6 +26,7 @@ from aeron_spark.errors import OptionError, SetupError
 from aeron_spark.options import ReadOptions, WriteOptions, has_batch_only_options
 from aeron_spark.options.values import parse_end
 from aeron_spark.spark import row_values
+from aeron_spark.spark.shown_errors import short_errors
 from aeron_spark.spark.task_context import check_route
 from aeron_spark.spark.worker_python import describe_fault
 
@@ -86,8 +87,10 @@ class AeronDataSource(DataSource):
 
     _found_payload: str | None = None  # whose columns ``schema`` returned; Spark pickles it with this object
 
+    @short_errors
     def schema(self) -> StructType:
         """Return the columns: fixed ones, or those of the stream's Arrow batches."""
+        _refuse_table(self.options)
         options = self._read_options()
         payload: str = options.payload
         if payload == "sbe":
@@ -110,10 +113,12 @@ class AeronDataSource(DataSource):
                 rows = row_values.spark_schema(content.schema)
         return row_values.schema_of(payload, options.include_metadata, rows)
 
+    @short_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
         from aeron_spark.spark.reader import AeronBatchReader
 
+        _refuse_table(self.options)
         options = ReadOptions.parse(self.options, streaming=False)
         if options.pushdown:
             from aeron_spark.spark.reader import FilteringBatchReader
@@ -121,22 +126,26 @@ class AeronDataSource(DataSource):
             return FilteringBatchReader(self._task(options, schema))
         return AeronBatchReader(self._task(options, schema))
 
+    @short_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query."""
         from aeron_spark.spark.reader import AeronStreamReader
 
         return AeronStreamReader(self._task(ReadOptions.parse(self.options, streaming=True), schema))
 
+    @short_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch. Raises OptionError for mode 'overwrite'."""
         from aeron_spark.spark.writer import AeronBatchWriter, write_task
 
+        _refuse_table(self.options)
         if overwrite:
             raise OptionError(
                 "mode 'overwrite' is not possible: published messages cannot be deleted", remedy="Use mode 'append'."
             )
         return AeronBatchWriter(write_task(WriteOptions.parse(self.options, streaming=False), schema))
 
+    @short_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Return the writer of a streaming query; mode ``complete`` publishes all results again, like Kafka's sink."""
         from aeron_spark.spark.writer import AeronStreamWriter, write_task
@@ -176,6 +185,22 @@ class BackfillSource(AeronDataSource):
 
     def _task(self, options: ReadOptions, schema: StructType) -> Task:
         return replace(super()._task(options, schema), end=self._end)
+
+
+def _refuse_table(options: Mapping[str, str]) -> None:
+    """Raise OptionError for a table of Spark's catalog: Spark stores its columns, and does not pass its options here.
+
+    Spark passes the table's properties when it needs columns for CREATE TABLE, and nothing when a statement uses it.
+    """
+    if not options or any(name.lower().startswith("option.") for name in options):
+        raise OptionError(
+            "no stream is named: Spark does not pass the options of CREATE TABLE to a data source in Python"
+            if options
+            else "no option is given, so no stream is named",
+            remedy="In SQL, use CREATE TEMPORARY VIEW name USING aeron OPTIONS (channel 'aeron:ipc', streamId '1001'), "
+            "not CREATE TABLE. In Python, give .option('channel', ...) and .option('streamId', ...), or 'server' and "
+            "'stream'.",
+        )
 
 
 def _task(options: ReadOptions, schema: StructType, found_payload: str | None) -> Task:

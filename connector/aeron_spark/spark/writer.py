@@ -35,6 +35,7 @@ from aeron_spark.options import DirectRoute, ServerRoute, WriteOptions
 from aeron_spark.sbe.encoding import EncodePlan, row_of
 from aeron_spark.spark.row_values import as_nullable, payload_of
 from aeron_spark.spark.sbe import sbe_plan
+from aeron_spark.spark.shown_errors import short_errors
 from aeron_spark.spark.task_context import (
     BATCH,
     QUERY,
@@ -293,10 +294,12 @@ class AeronBatchWriter(DataSourceArrowWriter):
     def __init__(self, task: WriteTask) -> None:
         self._task = task
 
+    @short_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]  # as PySpark's own
         """Write the rows of one task."""
         return self._task.write(iterator)
 
+    @short_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit the rows of all tasks."""
         self._task.commit(messages)
@@ -312,10 +315,12 @@ class AeronStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, task: WriteTask) -> None:
         self._task = task
 
+    @short_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]  # as PySpark's own
         """Write the rows of one task."""
         return self._task.write(iterator)
 
+    @short_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Commit a micro-batch."""
         self._task.commit(messages)
