@@ -11,6 +11,7 @@ from aeron_spark import node
 from aeron_spark.cli import doctor
 from aeron_spark.cli.main import main
 from aeron_spark.errors import SetupError
+from aeron_spark.node import paths
 from tests.cli.conftest import run
 
 
@@ -87,3 +88,24 @@ def test_a_file_at_the_path_of_the_directory_is_broken(own_dir: Path) -> None:
     found = {finding.subject: finding for finding in doctor.examine(node.local_node_paths(own_dir))}
     assert found["aeron directory"].verdict == "broken"
     own_dir.unlink()
+
+
+def test_a_full_shared_memory_is_found(own_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def space_of(path: Path) -> paths.Space:
+        return paths.Space(str(path), 1_000_000 if "/dev/shm" in str(path) else 10**12, 10**12)
+
+    monkeypatch.setattr(paths, "space_of", space_of)
+    found = {one.subject: one for one in doctor.examine(node.local_node_paths(own_dir))}["shared memory"]
+    assert found.verdict == "broken"
+    assert "/dev/shm" in found.what
+    assert found.remedy
+
+
+def test_the_file_of_a_server_is_checked(own_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text("maxConnection = 5\n")
+    result = run("doctor", "--aeron-dir", str(own_dir), "--config", str(file), "--json")
+    (found,) = [line for line in result.lines if line["subject"] == "server options"]
+    assert (result.code, found["verdict"]) == (1, "broken")
+    assert found["what"] == "unknown option 'maxConnection'"
+    assert "maxConnections" in found["remedy"]

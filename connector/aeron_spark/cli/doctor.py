@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import resource
 import socket
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import click
 
 from aeron_spark.aeron import jvm
 from aeron_spark.cli.main import FAILED
 from aeron_spark.cli.output import aeron_dir_option, is_terminal, print_json, print_table, table_options
+from aeron_spark.cli.spark_doctor import Diagnosis, Verdict, examine_spark
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.node import NodePaths, local_node_paths, paths, status
 from aeron_spark.node.paths import SHARED_MEMORY
@@ -25,32 +25,38 @@ from aeron_spark.transport.api import MTU_BYTES
 from aeron_spark.transport.packet_sizes import device_mtus, may_be_fragmented, packet_bytes
 
 OPEN_FILES: Final = 4096  # each publication, image and segment needs one
+VERDICTS: Final[Mapping[str, Verdict]] = {"warning": "warning", "error": "broken"}  # of the findings about a server
 SEND_BUFFER: Final = 128 * 1024  # bytes that Aeron requests for a socket by default
-
-Verdict = Literal["ok", "warning", "broken"]
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """The result of one check."""
-
-    subject: str
-    verdict: Verdict
-    what: str
-    remedy: str = ""
 
 
 @click.command()
 @aeron_dir_option
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Also check a server's TOML file, as 'aeron-spark server check' does.",
+)
 @table_options
 @click.pass_context
-def doctor(ctx: click.Context, aeron_dir: str | None, as_json: bool) -> None:
-    """Check this machine when Aeron does not start or work: Java, jars, disk, memory, limits, firewall, stale drivers.
+def doctor(ctx: click.Context, aeron_dir: str | None, config: Path | None, as_json: bool) -> None:
+    """Check this machine when Aeron or Spark does not start or work.
+
+    It looks at Java, jars, disk, memory, limits, firewall and stale drivers; and at what Spark would run: its Java by
+    JAVA_HOME and PATH, PySpark's version, the Pythons of PYSPARK_PYTHON, PYSPARK_DRIVER_PYTHON and spark-defaults.conf,
+    and the files of spark.jars.
 
     Prints a verdict per check: ok, warning or broken, with a remedy. It starts and changes nothing. The exit code is 1
     if a verdict is broken.
     """
-    findings = list(examine(local_node_paths(aeron_dir)))
+    findings = [*examine(local_node_paths(aeron_dir)), *examine_spark()]
+    if config is not None:
+        from aeron_spark.cli.server_run import findings_of
+
+        findings += [
+            Diagnosis(f"server {one.subject}", VERDICTS.get(one.level, "ok"), one.what, one.remedy)
+            for one in findings_of(None, config, {})
+        ]
     if as_json:
         for finding in findings:
             print_json(finding)

@@ -40,7 +40,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "bench": Command("bench", "bench", "Measure a secure server under load."),
     "clients": Command("clients", "clients", "Show and check the keys that a server admits, and their grants."),
     "connections": Command("connections", "connections", "Show and end the connections of this machine's server."),
-    "doctor": Command("doctor", "doctor", "Check this machine: Java, jars, disk and memory, limits, stale drivers."),
+    "doctor": Command("doctor", "doctor", "Check this machine, and what Spark would run on it."),
     "echo": Command("echo", "echo", "Test whether Aeron's UDP traffic passes NAT and firewalls."),
     "errors": Command("driver_stats", "errors", "Show the errors that the media driver recorded."),
     "jars": Command("jobs", "jars", "Print the jars of format('aeron-jvm'), for spark-submit."),

@@ -47,7 +47,7 @@ def check(address: str | None, config: Path | None, as_json: bool, **flags: Any)
     For example, before an upgrade or a restart:
       aeron-spark server check --config /etc/aeron-spark/server.toml
     """
-    findings = _findings(address, config, flags)
+    findings = findings_of(address, config, flags)
     for one in findings:
         if as_json:
             print_json(one)
@@ -56,7 +56,8 @@ def check(address: str | None, config: Path | None, as_json: bool, **flags: Any)
     return WRONG_COMMAND_LINE if any(one.level == "error" for one in findings) else 0
 
 
-def _findings(address: str | None, config: Path | None, flags: dict[str, Any]) -> Sequence[Finding]:
+def findings_of(address: str | None, config: Path | None, flags: dict[str, Any]) -> Sequence[Finding]:
+    """Return the findings about a server's command line and configuration file."""
     from aeron_spark.keys.key_files import read_shared_secret
     from aeron_spark.server.preflight import Finding, Preflight
 
