@@ -222,6 +222,14 @@ def test_each_pure_part_exists() -> None:
     assert PURE - names == set()
 
 
+def test_the_page_names_only_modules_that_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"(?<![\w/.-])([a-z_]+/[a-z_0-9]+)(?![\w/.-])", page))
+    of_packages = {name for name in named if (CONNECTOR / "aeron_spark" / name.split("/")[0]).is_dir()}
+    assert len(of_packages) > 50
+    assert [name for name in sorted(of_packages) if not (CONNECTOR / "aeron_spark" / f"{name}.py").exists()] == []
+
+
 def test_the_page_names_a_test_of_each_walk() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     walks = (ROOT / "tests" / "spark" / "test_walks.py").read_text()
