@@ -53,8 +53,6 @@ LONG_SIGNATURES: Final = {
     "endpoint.peer_calls": "__init__",
     "options.declaration": "option",
     "protocol.client_handshake": "__init__",
-    "server.metrics": "__init__",
-    "server.state": "__init__",
     "stream_client.buffered_writer": "__init__",
     "stream_client.reader": "__init__",
     "stream_client.writer": "__init__",

@@ -139,7 +139,7 @@ class ServerEndpoint:
             max_connections_per_key=lambda: options.value.max_connections_per_key,
             confirm_seconds=at_start.timing.authenticating_s + at_start.times.setup_seconds,
         )
-        self._live: Final = options
+        self.live: Final = options
         self.runtime: Final = runtime
         self._make: Final = make
         self._services: Final[list[Callable[[ConnectionCore], None]]] = []
@@ -233,7 +233,7 @@ class ServerEndpoint:
     @property
     def options(self) -> ServerOptions:
         """The present options."""
-        return self._live.value
+        return self.live.value
 
     @property
     def public_key(self) -> bytes:

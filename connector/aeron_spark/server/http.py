@@ -41,6 +41,17 @@ _REASONS: Final = {
 }  # fmt: skip
 
 
+def require_prometheus_client() -> None:
+    """Raise OptionError without the package prometheus_client."""
+    try:
+        import prometheus_client  # noqa: F401
+    except ImportError:
+        raise OptionError(
+            "option 'http' needs the Python package prometheus_client, which is not installed",
+            remedy="Install it: pip install 'aeron-spark[server]'",
+        ) from None
+
+
 def parse_http_address(text: str) -> HostPort:
     """Parse ``HOST:PORT``; ``:PORT`` is on 127.0.0.1. Raises OptionError for another text."""
     host, colon, port = text.rpartition(":")

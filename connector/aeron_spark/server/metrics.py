@@ -6,7 +6,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,19 +18,17 @@ from aeron_spark.aeron.guard import DROP_LABEL, DROP_TYPE
 from aeron_spark.endpoint import bulk_links
 from aeron_spark.endpoint.connection import CallEnded
 from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged
-from aeron_spark.endpoint.server_endpoint import ServerEndpoint
 from aeron_spark.endpoint.server_sessions import HandshakeEnded
-from aeron_spark.errors import REFUSALS, AeronSparkError, OptionError
+from aeron_spark.errors import REFUSALS, AeronSparkError
 from aeron_spark.facts import Bus
 from aeron_spark.node.paths import driver_space, reserve_of
-from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.rpc_dispatch import PROGRAM
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
-from aeron_spark.server.backups import Backups
 from aeron_spark.server.clients import CLIENTS
-from aeron_spark.server.event_log import DETACHED, ENDINGS, EventLog, EventReported, reason_of
+from aeron_spark.server.event_log import DETACHED, ENDINGS, EventReported, reason_of
+from aeron_spark.server.http import require_prometheus_client
+from aeron_spark.server.state import ServerState
 from aeron_spark.server.stream_operations import StreamRead
-from aeron_spark.server.watch import DiskReserve
 from aeron_spark.streams.model import (
     AbortedTransaction,
     CommittedTransaction,
@@ -38,7 +36,6 @@ from aeron_spark.streams.model import (
     StreamTrimmed,
     WriterFenced,
 )
-from aeron_spark.streams.store import StreamStore
 from aeron_spark.wire import stream_requests
 
 PREFIX: Final = "aeron_spark_"
@@ -358,63 +355,48 @@ class MetricReader:
 
     def __init__(
         self,
-        endpoint: ServerEndpoint,
-        events: EventLog,
+        state: ServerState,
         counts: MetricCounts,
-        store: Callable[[], StreamStore | None],
-        disk_reserve: DiskReserve,
-        aeron_dir: Callable[[], str],
-        is_ready: Callable[[], bool],
-        grants: Callable[[], Collection[Grant]],
-        limits: Callable[[], Mapping[str, Mapping[str, int]]],
         dropped_events: Callable[[], int],
         versions: tuple[str, str],
-        backups: Backups,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """``store`` returns the open store, or None; ``grants`` those of the keys in the clients file; ``limits`` the
-        use and the limit of each resource, by option. ``versions`` are those of aeron-spark and of Aeron.
-        """
-        self._endpoint: Final = endpoint
-        self._events: Final = events
+        """``versions`` are those of aeron-spark and of Aeron. ``wall`` returns seconds since 1970."""
+        self._state: Final = state
+        self._endpoint: Final = state.endpoint
         self._counts: Final = counts
-        self._store: Final = store
-        self._disk_reserve: Final = disk_reserve
-        self._aeron_dir: Final = aeron_dir
-        self._is_ready: Final = is_ready
-        self._grants: Final = grants
-        self._limits: Final = limits
-        self._wall: Final = wall
         self._dropped_events: Final = dropped_events
         self._versions: Final = versions
-        self._backups: Final = backups
+        self._wall: Final = wall
 
     def read(self) -> State:
         """Return the values by metric and labels."""
-        last_backup, grants, now = self._backups.last, self._grants(), self._wall()
+        clients, last_backup, now = self._state.clients, self._state.backups.last, self._wall()
+        grants = [] if clients is None else list(clients.grants().values())
         expiries = [one.expires for one in grants if one.expires is not None and one.expires > now]
         found: State = {
             "backup_last_success_timestamp_seconds": {(): 0.0 if last_backup is None else last_backup.time},
             "build_info": {self._versions: 1.0},
-            "ready": {(): float(self._is_ready())},
+            "ready": {(): float(self._state.readiness.is_ready)},
             "config_last_reload_successful": {(): float(self._counts.is_reload_successful)},
             "config_last_reload_success_timestamp_seconds": {(): self._counts.reloaded_at},
             "authorized_keys": {(): float(len(grants))},
             "next_key_expiry_timestamp_seconds": {(): min(expiries, default=0.0)},
-            "log_lines_suppressed_total": {(): float(self._events.suppressed_total)},
+            "log_lines_suppressed_total": {(): float(self._state.events.suppressed_total)},
             "log_events_dropped_total": {(): float(self._dropped_events())},
         }
         found |= self._connections()
-        found |= driver_state(self._aeron_dir())
+        found |= driver_state(self._state.node.aeron_dir)
         with suppress(AeronSparkError):  # the store or the server is closed meanwhile
-            limits = self._limits()
+            limits = self._state.limits()
             found["limit"] = {(option,): float(one["limit"]) for option, one in limits.items() if one["limit"]}
             found["limit_used"] = {(option,): float(one["used"]) for option, one in limits.items()}
             found |= self._streams()
         with suppress(AeronSparkError, OSError):
-            volumes = self._disk_reserve.volumes()
+            reserve = self._state.disk_reserve
+            volumes = reserve.volumes()
             found["disk_free_bytes"] = {(name,): float(space.free) for name, space in volumes.items()}
-            found["disk_reserve_bytes"] = {(name,): float(self._disk_reserve.reserve_bytes) for name in volumes}
+            found["disk_reserve_bytes"] = {(name,): float(reserve.reserve_bytes) for name in volumes}
         return found
 
     def _connections(self) -> State:
@@ -454,7 +436,7 @@ class MetricReader:
         }
 
     def _streams(self) -> State:
-        store = self._store()
+        store = self._state.store
         found: State = {
             "streams": dict.fromkeys((("ok",), ("read-only",), ("damaged",), ("recovering",), ("ended",)), 0.0)
         }
@@ -510,17 +492,6 @@ def driver_state(aeron_dir: str) -> State:
 Gauges = Mapping[str, Mapping[Labels, float]]
 STREAM_SIZE: Final = "stream_bytes"  # the metric by which streams are compared
 SUMMED: Final = frozenset({"stream_bytes", "stream_disk_bytes"})  # of other streams; else the largest value counts
-
-
-def require_prometheus_client() -> None:
-    """Raise OptionError without the package prometheus_client."""
-    try:
-        import prometheus_client  # noqa: F401
-    except ImportError:
-        raise OptionError(
-            "option 'http' needs the Python package prometheus_client, which is not installed",
-            remedy="Install it: pip install 'aeron-spark[server]'",
-        ) from None
 
 
 class ServerMetrics:

@@ -23,8 +23,7 @@ from aeron_spark.node.paths import file_bytes, space_of
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.server.clients import clients_of, is_from_environment, key_paths_of
-from aeron_spark.server.http import parse_http_address, require_free
-from aeron_spark.server.metrics import require_prometheus_client
+from aeron_spark.server.http import parse_http_address, require_free, require_prometheus_client
 from aeron_spark.server.server_node import address_lock_path, bind_error
 from aeron_spark.server.watch import DiskReserve
 from aeron_spark.streams.definition import DEFAULT_SEGMENT_BYTES, Definition, read_definition

@@ -37,9 +37,9 @@ from aeron_spark.protocol.keypair import fingerprint
 from aeron_spark.server.backups import Backups, file_paths
 from aeron_spark.server.clients import CLIENTS, ClientsWatcher, is_from_environment, key_paths_of, peer_store_of
 from aeron_spark.server.event_log import EventLog
-from aeron_spark.server.http import HttpServer, json_page, parse_http_address
+from aeron_spark.server.http import HttpServer, json_page, parse_http_address, require_prometheus_client
 from aeron_spark.server.log_output import ServerLogOutput
-from aeron_spark.server.metrics import MetricCounts, MetricReader, ServerMetrics, State, require_prometheus_client
+from aeron_spark.server.metrics import MetricCounts, MetricReader, ServerMetrics, State
 from aeron_spark.server.operator import (
     AdminSocket,
     BanCommands,
@@ -130,7 +130,7 @@ class Server(Endpoint):
             )
             self._event_watch: Final = self._make_event_watch()
             self._state: Final = self._make_state(clients)
-            self._metrics: Final = None if self._http_address is None else self._make_metrics(clients)
+            self._metrics: Final = None if self._http_address is None else self._make_metrics()
             self._storage: Final = made.pop_all()
             """Closes the streams, then releases the node and all locks."""
         self._opened.callback(self._close_connections)
@@ -172,11 +172,9 @@ class Server(Endpoint):
             self.events,
             self._housekeeper,
             self._disk_reserve,
-            self._live,
-            lambda: self.aeron_dir,
+            self._node,
             clients,
             self._backups,
-            self._node.storage_problem,
         )
 
     def _make_event_watch(self) -> EventWatch:
@@ -191,24 +189,12 @@ class Server(Endpoint):
             self._backups.check,
         )
 
-    def _make_metrics(self, clients: ClientTable | None) -> ServerMetrics:
+    def _make_metrics(self) -> ServerMetrics:
         counts = MetricCounts(self._facts)
 
         def read_state() -> State:
-            return MetricReader(
-                self._endpoint,
-                self.events,
-                counts,
-                lambda: self.streams if self._housekeeper.is_open else None,
-                self._disk_reserve,
-                lambda: self.aeron_dir,
-                lambda: self.readiness.is_ready,
-                lambda: [] if clients is None else clients.grants().values(),
-                self._state.limits,
-                lambda: self._log.dropped_total,
-                (package_version(), aeron_version()),
-                self._backups,
-            ).read()
+            versions = (package_version(), aeron_version())
+            return MetricReader(self._state, counts, lambda: self._log.dropped_total, versions).read()
 
         metrics = ServerMetrics(counts, read_state, self._live.value.metrics_streams)
         self._runtime.loop.on_turn = counts.event_loop.add

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from aeron_spark.endpoint.server_endpoint import ServerEndpoint
 from aeron_spark.keys.clients_file import ClientTable
-from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.keypair import fingerprint
 from aeron_spark.server.backups import Backups
 from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.preflight import Load, node_terms, server_terms, shared_memory_terms, total
+from aeron_spark.server.server_node import ServerNode
 from aeron_spark.server.watch import DiskReserve, StoreHousekeeper
 from aeron_spark.streams.definition import DEFAULT_SEGMENT_BYTES
 from aeron_spark.streams.store import StreamStore
@@ -46,9 +46,7 @@ class Readiness:
 
 
 class ServerState:
-    """Derives the state of a server from its parts. Thread-safe; ``aeron_dir`` returns
-    the media driver's directory, ``storage_problem`` why the node cannot store streams, or "". ``clients`` is None
-    without a clients file.
+    """Derives the state of a server from its parts. Thread-safe. ``clients`` is None without a clients file.
 
     The server sets ``is_recovered`` when all its streams are recovered or damaged, and ``is_draining``.
     """
@@ -59,11 +57,9 @@ class ServerState:
         events: EventLog,
         housekeeper: StoreHousekeeper,
         disk_reserve: DiskReserve,
-        options: LiveOptions,
-        aeron_dir: Callable[[], str],
+        node: ServerNode,
         clients: ClientTable | None,
         backups: Backups,
-        storage_problem: Callable[[], str],
     ) -> None:
         self.is_recovered = False
         self.is_draining = False
@@ -77,15 +73,13 @@ class ServerState:
                 "draining": lambda: "the server is about to end" if self.is_draining else "",
             }
         )
-        self._endpoint: Final = endpoint
-        self._events: Final = events
-        self._housekeeper: Final = housekeeper
-        self._disk_reserve: Final = disk_reserve
-        self._options: Final = options
-        self._aeron_dir: Final = aeron_dir
-        self._clients: Final = clients
-        self._backups: Final = backups
-        self._storage_problem: Final = storage_problem
+        self.endpoint: Final = endpoint
+        self.events: Final = events
+        self.housekeeper: Final = housekeeper
+        self.disk_reserve: Final = disk_reserve
+        self.node: Final = node
+        self.clients: Final = clients
+        self.backups: Final = backups
         self._started: Final = time.time()
         self._started_at: Final = time.monotonic()
         self._is_ready_reported = False
@@ -95,8 +89,8 @@ class ServerState:
         if self._is_ready_reported or not self.readiness.is_ready:
             return
         self._is_ready_reported = True
-        store = self._housekeeper.store if self._housekeeper.is_open else None
-        self._events.report(
+        store = self.store
+        self.events.report(
             "ready",
             seconds=time.monotonic() - self._started_at,
             streams=0 if store is None else len(store.names),
@@ -105,34 +99,34 @@ class ServerState:
 
     def status(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the state of the server; a command of the admin socket, without arguments."""
-        reasons, last_backup = self.readiness.reasons, self._backups.last
+        reasons, last_backup = self.readiness.reasons, self.backups.last
         return {
             "pid": os.getpid(),
             "version": package_version(),
             "started": self._started,
             "ready": not reasons,
             "reasons": reasons,
-            "addresses": list(self._endpoint.address_texts),
-            "key": fingerprint(self._endpoint.public_key),
-            "aeron_dir": self._aeron_dir(),
-            "clients_file": None if self._clients is None else str(self._clients.path),
-            "clients_read_at": None if self._clients is None else self._clients.read_at,
+            "addresses": list(self.endpoint.address_texts),
+            "key": fingerprint(self.endpoint.public_key),
+            "aeron_dir": self.node.aeron_dir,
+            "clients_file": None if self.clients is None else str(self.clients.path),
+            "clients_read_at": None if self.clients is None else self.clients.read_at,
             "last_backup": None if last_backup is None else last_backup.time,
             "last_backup_directory": None if last_backup is None else last_backup.directory,
-            "restart_needed": list(self._options.restart_needed),
+            "restart_needed": list(self.endpoint.live.restart_needed),
             "limits": self.limits(),
             "streams": self._streams_by_state(),
             "memory": self._memory(),
             "disk": {
                 name: {"free_bytes": space.free, "total_bytes": space.total}
-                for name, space in self._disk_reserve.volumes().items()
+                for name, space in self.disk_reserve.volumes().items()
             },
         }
 
     def limits(self) -> dict[str, dict[str, int]]:
         """Return the use and the limit of each limited resource, by option; a limit of 0 is none."""
-        used, options = self._endpoint.statistics, self._options.value
-        store = self._store
+        used, options = self.endpoint.statistics, self.endpoint.live.value
+        store = self.store
         counts = {
             "maxConnections": (used["connections"], options.max_connections),
             "maxSessions": (used["sessions"], options.max_sessions),
@@ -143,16 +137,16 @@ class ServerState:
         return {name: {"used": count, "limit": limit} for name, (count, limit) in counts.items()}
 
     def _streams_by_state(self) -> dict[str, int]:
-        store = self._store
+        store = self.store
         states = [] if store is None else [store.condition(name).state for name in store.names]
         return dict(Counter(states))
 
     def _memory(self) -> dict[str, Any]:
         """Return the formulas of the memory that the present load may need, each with its sum and terms in bytes."""
-        options, partitions = self._options.value, self._partitions()
+        options, partitions = self.endpoint.live.value, self._partitions()
         load = Load(
-            connections=len(self._endpoint.connected),
-            bulk_links=self._endpoint.statistics["bulk_links"],
+            connections=len(self.endpoint.connected),
+            bulk_links=self.endpoint.statistics["bulk_links"],
             partitions=partitions,
             written_partitions=partitions,
             memory_limit=options.memory_limit,
@@ -166,39 +160,40 @@ class ServerState:
         }
 
     @property
-    def _store(self) -> StreamStore | None:
-        return self._housekeeper.store if self._housekeeper.is_open else None
+    def store(self) -> StreamStore | None:
+        """The open store of streams; None before it is open."""
+        return self.housekeeper.store if self.housekeeper.is_open else None
 
     def _partitions(self) -> int:
-        store = self._store
+        store = self.store
         return 0 if store is None else sum(one.definition.partitions for one in store.all())
 
     @property
     def turns(self) -> tuple[int, ...]:
         """How often the event loop and, once the store is open, its housekeeping turned. Each grows while it works."""
-        housekeeping = (self._housekeeper.turns,) if self._housekeeper.is_open else ()
-        return (self._endpoint.runtime.loop.turns, *housekeeping)
+        housekeeping = (self.housekeeper.turns,) if self.housekeeper.is_open else ()
+        return (self.endpoint.runtime.loop.turns, *housekeeping)
 
     @property
     def recovery_progress(self) -> tuple[int, int] | None:
         """The numbers of recovered streams and of all streams; None before the recovery."""
-        return self._housekeeper.progress
+        return self.housekeeper.progress
 
     def _listening_problem(self) -> str:
-        return "" if self._endpoint.addresses else "the server does not listen"
+        return "" if self.endpoint.addresses else "the server does not listen"
 
     def _streams_problem(self) -> str:
-        if self.is_recovered and not self._housekeeper.is_open:
+        if self.is_recovered and not self.housekeeper.is_open:
             return ""  # without streams, the store opens at its first use
-        return self._housekeeper.problem
+        return self.housekeeper.problem
 
     def _store_problem(self) -> str:
-        return self._storage_problem() or self._housekeeper.store_problem
+        return self.node.storage_problem() or self.housekeeper.store_problem
 
     def _node_problem(self) -> str:
         if not self.is_recovered:
             return "the server is starting"
-        return "" if self._endpoint.has_driver else "the media driver was lost; the server connects to the next one"
+        return "" if self.endpoint.has_driver else "the media driver was lost; the server connects to the next one"
 
 
 STEP_INTERVAL_S: Final = 0.25  # a manager notices a step of the recovery so late

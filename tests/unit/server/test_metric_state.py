@@ -48,21 +48,14 @@ def reader() -> MetricReader:
     events: Any = SimpleNamespace(suppressed_total=11)
     reserve: Any = SimpleNamespace(volumes=lambda: {"store": SimpleNamespace(free=100)}, reserve_bytes=50)
     backups: Any = SimpleNamespace(last=SimpleNamespace(time=17.0))
-    return MetricReader(
-        endpoint,
-        events,
-        MetricCounts(Bus()),
-        lambda: None,
-        reserve,
-        lambda: "/no/such/driver",
-        lambda: True,
-        lambda: [Grant(), Grant(expires=900.0), Grant(expires=2_000.0), Grant(expires=3_000.0)],
-        lambda: {"maxConnections": {"used": 7, "limit": 10}, "maxPartitions": {"used": 3, "limit": 0}},
-        lambda: 13,
-        ("1", "2"),
-        backups,
-        lambda: 1_000.0,
-    )
+    grants = [Grant(), Grant(expires=900.0), Grant(expires=2_000.0), Grant(expires=3_000.0)]
+    state: Any = SimpleNamespace(
+        endpoint=endpoint, events=events, store=None, disk_reserve=reserve, backups=backups,
+        node=SimpleNamespace(aeron_dir="/no/such/driver"), readiness=SimpleNamespace(is_ready=True),
+        clients=SimpleNamespace(grants=lambda: dict(enumerate(grants))),
+        limits=lambda: {"maxConnections": {"used": 7, "limit": 10}, "maxPartitions": {"used": 3, "limit": 0}},
+    )  # fmt: skip
+    return MetricReader(state, MetricCounts(Bus()), lambda: 13, ("1", "2"), lambda: 1_000.0)
 
 
 def test_connections_and_sessions_are_counted_by_their_states(reader: MetricReader) -> None:

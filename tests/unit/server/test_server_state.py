@@ -12,7 +12,6 @@ from aeron_spark.cli import server as command
 from aeron_spark.cli.main import main
 from aeron_spark.errors import DataFormatError
 from aeron_spark.keys.clients_file import ClientTable
-from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.server.state import ServerState
 from tests.unit.endpoint.endpoints import World
@@ -23,13 +22,10 @@ def state_of(
 ) -> ServerState:
     housekeeper: Any = SimpleNamespace(is_open=False, problem="", store_problem=store_problem)
     disk: Any = SimpleNamespace(problem=lambda: "", volumes=dict)
-    options = ServerOptions.parse("127.0.0.1:1")
+    node: Any = SimpleNamespace(aeron_dir="/dev/shm/x", storage_problem=lambda: storage_problem)
     backups: Any = SimpleNamespace(last=None)
     server = world.server()
-    return ServerState(
-        server.endpoint, server.events, housekeeper, disk, LiveOptions(options), lambda: "/dev/shm/x", clients, backups,
-        lambda: storage_problem,
-    )  # fmt: skip
+    return ServerState(server.endpoint, server.events, housekeeper, disk, node, clients, backups)
 
 
 def test_the_status_has_the_clients_file_and_when_its_version_in_use_was_read(
