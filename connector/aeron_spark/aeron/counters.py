@@ -328,14 +328,14 @@ def read_errors(aeron_dir: str) -> tuple[DistinctError, ...]:
     return tuple(sorted(found, key=lambda error: error.last, reverse=True))
 
 
-def recent_archive_error(aeron_dir: str, seconds: float = 120.0) -> str:
-    """Return the last error of an archive in the driver's process within ``seconds``, or an empty text."""
+def recent_archive_error(aeron_dir: str) -> str:
+    """Return the last error of an archive in the driver's process within two minutes, or an empty text."""
     try:
         errors = read_errors(aeron_dir)
     except AeronSparkError:  # the caller has an error to report already
         return ""
     for error in errors:
-        if "io.aeron.archive" in error.text and time.time() - error.last < seconds:
+        if "io.aeron.archive" in error.text and time.time() - error.last < 120.0:
             lines = [line.strip() for line in error.text.splitlines() if line and not line.startswith("\t")]
             return lines[-1].removeprefix("Caused by: ").rpartition("Exception: ")[2].removeprefix("ERROR - ")
     return ""

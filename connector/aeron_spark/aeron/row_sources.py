@@ -82,16 +82,14 @@ class ReplaySource:
         self._replayed.archive.keep_alive()
 
 
-def drain(
-    source: MessageSource, recording: Recording, *, batch_bytes: int = BATCH_BYTES, batch_rows: int = BATCH_ROWS
-) -> Iterator[Rows]:
+def drain(source: MessageSource, recording: Recording) -> Iterator[Rows]:
     """Yield the messages of ``source`` in batches until its end.
 
     Raises the errors of the source; before an UnreadableBytesError, the last batch has all messages before the damage.
     """
     helper = jclass("io.aeronspark.reading.RowAssembler")(recording.initial_term_id, recording.term_length)
-    memory_bytes = max(batch_bytes, 2 * MAX_FRAME_BYTES)
-    memory = _begin(helper, memory_bytes, batch_rows)
+    memory_bytes = max(BATCH_BYTES, 2 * MAX_FRAME_BYTES)
+    memory = _begin(helper, memory_bytes, BATCH_ROWS)
     while source.more:
         try:
             is_full = source.fill(helper)
@@ -108,7 +106,7 @@ def drain(
             # One message that fills the memory needs a larger one.
             partial = int(helper.partialLength())
             needed = min(2 * partial + MAX_FRAME_BYTES, MAX_VALUES_BYTES)
-            memory = _begin(helper, max(memory_bytes, needed), batch_rows)
+            memory = _begin(helper, max(memory_bytes, needed), BATCH_ROWS)
     rows = int(helper.rows())
     if rows:
         yield memory.take(rows)

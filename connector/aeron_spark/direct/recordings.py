@@ -154,13 +154,12 @@ def stop_recordings(
     *,
     channel: str | None = None,
     stream_id: int | None = None,
-    timeout: float = STOP_TIMEOUT_S,
 ) -> list[ListedRecording]:
     """Stop recordings by id, or those of ``channel`` and ``stream_id``. Return the recordings that this call stopped.
 
     Also stops the recording subscription of each stream, with all its recordings: otherwise the archive would record
     the next publisher. Raises OptionError for a recording that does not exist, RefusedError for one of a server's
-    stream, WaitTimeout for one that has not stopped after ``timeout`` seconds.
+    stream, WaitTimeout for one that has not stopped after ``STOP_TIMEOUT_S``.
     """
     if (channel is None) != (stream_id is None):
         raise OptionError(
@@ -177,7 +176,7 @@ def stop_recordings(
         else:
             streams = [(channel, stream_id or 0)]
         for text, number in streams:
-            ended += _stop_stream(archive, address, known, standing, text, number, timeout)
+            ended += _stop_stream(archive, address, known, standing, text, number)
     if channel is not None and not ended and not list_recordings(archives, channel, stream_id):
         raise OptionError(
             no_recording(archives, channel, stream_id or 0).what,
@@ -235,7 +234,6 @@ def _stop_stream(
     standing: Sequence[RecordingSubscription],
     channel: str,
     stream_id: int,
-    timeout: float,
 ) -> list[ListedRecording]:
     """Stop the recording subscriptions of one stream, and its recordings; return those that were active."""
     wanted = ChannelUri.parse(channel, foreign=True)
@@ -248,8 +246,12 @@ def _stop_stream(
     stopped = []
     for one in active:
         # An archive may record a single Aeron session without a subscription in its list.
-        archive.stop_recording_by_id(one.id, timeout)
-        last = wait_for(lambda one=one: _stopped(archive, one.id), timeout, f"recording {one.id} to stop")  # type: ignore[misc]
+        archive.stop_recording_by_id(one.id, STOP_TIMEOUT_S)
+        last = wait_for(
+            lambda one=one: _stopped(archive, one.id),  # type: ignore[misc]
+            STOP_TIMEOUT_S,
+            f"recording {one.id} to stop",
+        )
         stopped.append(_entry(archive, address, last, ()))
     return stopped or [_without_recording(address, one) for one in subscriptions if SESSION_ID not in one.channel]
 

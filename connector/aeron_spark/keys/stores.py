@@ -105,18 +105,18 @@ def create_identity(
     return pair
 
 
-def set_passphrase(path: Path, passphrase: str, *, entropy: Callable[[int], bytes] = secrets.token_bytes) -> KeyPair:
+def set_passphrase(path: Path, passphrase: str) -> KeyPair:
     """Encrypt the key pair in ``path`` with another ``passphrase``, or store it unencrypted if that is empty."""
     pair = read_identity(path)
-    key_files.replace(path, _encode(pair, passphrase, entropy))
+    key_files.replace(path, _encode(pair, passphrase, secrets.token_bytes))
     return pair
 
 
-def ensure_identity(path: Path, *, entropy: Callable[[int], bytes] = secrets.token_bytes) -> KeyPair:
+def ensure_identity(path: Path) -> KeyPair:
     """Return the key pair in ``path``; create it if the file does not exist. Concurrent callers get the same pair."""
     content = key_files.read_secret(path)
     if content is None:
-        key_files.create(path, _encode(new_keypair(entropy), "", entropy))
+        key_files.create(path, _encode(new_keypair(secrets.token_bytes), "", secrets.token_bytes))
         return read_identity(path)
     return _decode(content, path)
 

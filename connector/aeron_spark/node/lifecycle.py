@@ -168,16 +168,9 @@ def ensure(
         raise
 
 
-def _await_driver(
-    node: NodePaths,
-    find: Callable[[], NodeHandle | None],
-    wait_s: float,
-    *,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> NodeHandle | None:
+def _await_driver(node: NodePaths, find: Callable[[], NodeHandle | None], wait_s: float) -> NodeHandle | None:
     """Return a handle on the running node or driver, or None if neither runs and a node belongs in the directory."""
-    deadline = clock() + wait_s
+    deadline = time.monotonic() + wait_s
     while True:
         found = find()
         if found is not None:
@@ -185,14 +178,14 @@ def _await_driver(
         if not node.named or node.claim.exists():
             return None
         paths.require_directory(node.aeron_dir)
-        if clock() >= deadline:
+        if time.monotonic() >= deadline:
             waited = f" (waited {wait_s:.3g} s)" if wait_s else ""
             raise ConnectError(
                 f"no media driver runs in {node.aeron_dir}{waited}",
                 remedy="Start it, or let aeron-spark run one there: "
                 f"'aeron-spark node start --aeron-dir {shlex.quote(str(node.aeron_dir))}'.",
             )
-        sleep(DRIVER_POLL_INTERVAL_S)
+        time.sleep(DRIVER_POLL_INTERVAL_S)
 
 
 def _find(node: NodePaths, requested: Mapping[str, Any], users: FileLock) -> NodeHandle | None:
@@ -427,7 +420,6 @@ def stop(
     *,
     force: bool = False,
     timeout: float = STOP_TIMEOUT,
-    environ: Mapping[str, str] | None = None,
 ) -> bool:
     """Stop the node of ``aeron_dir``. Return whether a node was running.
 
@@ -435,7 +427,7 @@ def stop(
     With ``force``, stop it immediately, and kill it if it does not stop in time. Raises UsageError for a driver that
     was not started by aeron-spark, and WaitTimeout if the node does not end.
     """
-    node = local_node_paths(aeron_dir, None, environ)
+    node = local_node_paths(aeron_dir, None, None)
     if not node.folder.is_dir() or not is_locked(node.alive_lock):
         found = driver_liveness(node.aeron_dir)
         if found is not None and found.alive and found.pid != owner_pid(node.alive_lock):

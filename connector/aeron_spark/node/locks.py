@@ -222,18 +222,14 @@ def owner_pid(path: Path) -> int | None:
 
 
 def current_owner_pid(
-    path: Path,
-    seconds: float = OWNER_TIMEOUT_S,
-    *,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], object] = time.sleep,
+    path: Path, *, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep
 ) -> int | None:
-    """Return the process id of the lock's current owner, or None if the owner has not written it within ``seconds``.
+    """Return the process id of the lock's current owner, or None if the owner does not write it in time.
 
     For a caller that could not acquire the lock. Just after an acquisition the file is empty, or has the id of an
     earlier owner that was killed.
     """
-    end = clock() + seconds
+    end = clock() + OWNER_TIMEOUT_S
     while True:
         pid = owner_pid(path)
         if pid is not None and exists(pid):

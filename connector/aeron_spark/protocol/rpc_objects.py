@@ -291,14 +291,14 @@ class ConnectionObjects:
         """Return the local object that the peer addresses as ``target``, or None. Takes no lock: one look-up."""
         return self.shared.find(target) if isinstance(target, str) else self._local.get(target)
 
-    def proxy(self, target: Target, mode: Mode = Mode.SYNC, timeout: float | None = CALL_TIMEOUT) -> Proxy:
+    def proxy(self, target: Target) -> Proxy:
         """Return a proxy of the peer's object with this name or number. Only a call finds out whether it exists."""
         with self.lock:
             self._check_open()
             remote = self._remotes.get(target)
             if remote is None:
                 remote = self._remotes[target] = Remote(target, self._invoke, self)
-        return Proxy(remote, mode, timeout)
+        return Proxy(remote)
 
     def refer(self, value: object) -> Reference | None:
         """Return the reference that represents ``value``, or None if it is not passed by reference.
@@ -357,12 +357,12 @@ class ConnectionObjects:
                 self.end(exposed.value)
             return exposed
 
-    def end_proxies(self, target: Target, reason: str = "was deleted") -> None:
+    def end_proxies(self, target: Target) -> None:
         """Note that the peer's object has ended. Later calls of its proxies raise EndedError."""
         with self.lock:
             remote = self._remotes.pop(target, None)
         if remote is not None:
-            remote.ended = reason
+            remote.ended = "was deleted"
 
     def close(self) -> None:
         """Remove every object and end every proxy. Later registrations raise EndedError."""

@@ -33,7 +33,7 @@ import time
 import uuid
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,7 +124,7 @@ class DraftMark:
 class BufferFolder:
     """A buffer folder, opened for one stream and one writer; without a ``writer`` it keeps its own, or makes an id.
 
-    Files of acknowledged transactions stay for ``keep_seconds``; ``wall`` gives the time in seconds since 1970. Raises
+    Files of acknowledged transactions stay for ``keep_seconds``. Raises
     UsageError if another writer uses the folder, OptionError if it belongs to another stream or writer. One thread
     writes and one thread sends; the caller ensures that only one of them changes files at a time.
     """
@@ -137,11 +137,9 @@ class BufferFolder:
         *,
         keep_seconds: float = 0.0,
         former_names: Sequence[str] = (),
-        wall: Callable[[], float] = time.time,
     ) -> None:
         self.path = path
         self._keep_seconds = keep_seconds
-        self._wall = wall
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = FileLock(path / "lock")
@@ -350,7 +348,7 @@ class BufferFolder:
         self._confirm(transaction.number, self.base + transaction.number, stamp, token)
         sending, kept = self._file(transaction.number, "sending"), self._file(transaction.number, "kept")
         if self._keep_seconds:
-            os.utime(sending, (self._wall(), self._wall()))
+            os.utime(sending, (time.time(), time.time()))
             sending.rename(kept)
             self._kept.add(transaction.number)
         else:
@@ -403,11 +401,11 @@ class BufferFolder:
     @property
     def may_be_fenced(self) -> bool:
         """Whether a late request of the folder's former writer may take the writer id from this one."""
-        return self._wall() < self._late_until
+        return time.time() < self._late_until
 
     def note_late_request(self) -> None:
         """Note that the writer, which is about to close the folder, has a request under way."""
-        self._late_until = self._wall() + LATE_SECONDS
+        self._late_until = time.time() + LATE_SECONDS
         with suppress(TransportError):
             self._write_settings()
 
@@ -518,7 +516,7 @@ class BufferFolder:
         """Remove the kept files that are older than ``keep_seconds``."""
         for number in sorted(self._kept):
             path = self._file(number, "kept")
-            if path.stat().st_mtime > self._wall() - self._keep_seconds:
+            if path.stat().st_mtime > time.time() - self._keep_seconds:
                 return
             path.unlink()
             self._kept.discard(number)

@@ -390,7 +390,7 @@ class StreamReader:
     was committed when the reader was made. With it, an iteration ends after ``timeout`` seconds without a row. Raises
     OptionError for a partition or position that does not exist, DataLossError if retention has deleted rows to be read.
     The reason of a DataLossError is "diverged", and it comes before the next row, if the server was restored from a
-    copy without rows that were read. An outage, and a retriable refusal, is raised after ``outage`` seconds.
+    copy without rows that were read. An outage, and a retriable refusal, is raised after five minutes.
 
     A reader is for one thread: until an iteration has ended, or its iterator is dropped, another thread that iterates
     gets UsageError at once. In the same thread another iteration ends it. Any thread can call :meth:`stop`.
@@ -408,8 +408,6 @@ class StreamReader:
         schema: pa.Schema | None = None,
         metadata: bool = False,
         timeout: float | None = None,
-        outage: float = OUTAGE_TIMEOUT_S,
-        clock: Callable[[], int] = time.time_ns,
     ) -> None:
         bind_to_process(self)
         self.stream = stream
@@ -420,7 +418,6 @@ class StreamReader:
         self._given_schema = schema
         self._metadata = decoding.metadata() if metadata else []
         self._timeout_s = timeout
-        self._outage_timeout_s = outage
         self._outage_since: float | None = None
         self._stopped = threading.Event()
         self._iterating = threading.Lock()  # while an iteration begins
@@ -432,7 +429,7 @@ class StreamReader:
         self.partitions = tuple(range(len(states)) if partitions is None else dict.fromkeys(partitions))
         for partition in self.partitions:
             check_partition(stream, partition, len(states))
-        now_ns = clock()
+        now_ns = time.time_ns()
         self._positions = resolve(self._log, states, start, self.partitions, now_ns=now_ns, name="start")
         self._ends: Positions | None = None
         if end is not None or not follow:
@@ -627,7 +624,7 @@ class StreamReader:
         """Wait before the next attempt; raise ``error`` if the outage lasts too long or the client is closed."""
         now = time.monotonic()
         self._outage_since = self._outage_since or now
-        if self._session.client.closed or now - self._outage_since >= self._outage_timeout_s:
+        if self._session.client.closed or now - self._outage_since >= OUTAGE_TIMEOUT_S:
             raise error
         self._stopped.wait(RETRY_INTERVAL_S)
 

@@ -97,9 +97,9 @@ class StreamSession:
         self._requests = itertools.count(1)
         self._parents: list[object] = []  # keeps the parent's links from being finalized, see after_fork
 
-    def deadline(self, seconds: float, what: str, *, remedy: str = "") -> Deadline:
+    def deadline(self, seconds: float, what: str) -> Deadline:
         """Return a deadline by this session's clock."""
-        return Deadline(seconds, what, remedy=remedy, clock=self.clock, sleep=self.sleep)
+        return Deadline(seconds, what, clock=self.clock, sleep=self.sleep)
 
     def call(self, request: Request[A], *, timeout: float | None = None) -> A:
         """Send a request and return its response; after a loss of the connection, connect and repeat the request.

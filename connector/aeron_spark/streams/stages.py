@@ -446,14 +446,12 @@ class Stages:
         expiry_s: float = EXPIRY_S,
         max_value_bytes: int | None = None,
         sync: bool = False,
-        new_id: Callable[[], str] = lambda: secrets.token_hex(ID_BYTES),
     ) -> None:
         self.folder = folder
         self.space = space
         self.max_value_bytes = max_value_bytes
         self._expiry = expiry_s
         self._sync = sync
-        self._new_id = new_id
         self._lock = threading.Lock()
         self._stages: dict[str, Stage] = {}
         self._reusable = ReusableStageFiles(folder)
@@ -478,7 +476,9 @@ class Stages:
         Raises RefusedError if the space is full, TransportError if the disk fails.
         """
         share = share or self.space.share()
-        description = StageHead.of(self._new_id(), request.transaction, request, partition, evolves=evolves)
+        description = StageHead.of(
+            secrets.token_hex(ID_BYTES), request.transaction, request, partition, evolves=evolves
+        )
         head = encode_head(description)
         share.reserve(len(head) + FILE_BYTES)
         try:
