@@ -193,21 +193,22 @@ def read_table(spark: SparkSession, table: str, options: Sequence[tuple[str, str
     return stream.load(table) if is_path(table) else stream.table(table)
 
 
-def planner(options: Sequence[tuple[str, str]]) -> QueryPlanner:
+def planner(options: Sequence[tuple[str, str]], *, streaming: bool = False) -> QueryPlanner:
     """Return the planner of a stream, for its recordings and its content."""
     from aeron_spark.log.query import QueryPlanner
     from aeron_spark.options import ReadOptions
     from aeron_spark.spark.reader import open_planning_log
 
-    return QueryPlanner(ReadOptions.parse(dict(options), streaming=False), open_planning_log, framed=False)
+    return QueryPlanner(ReadOptions.parse(dict(options), streaming=streaming), open_planning_log, framed=False)
 
 
 def payload_of(options: Sequence[tuple[str, str]]) -> str:
-    """Return the payload of a stream, and that of an empty one as the source has it."""
-    batch = [(name, text) for name, text in options if name.lower() not in ("startingoffsets", "startingtimestamp")]
-    given = {name.lower(): text for name, text in batch}.get("payload", "auto")
-    content = planner(batch).content() if given == "auto" else None
-    return "raw" if given == "auto" and content is None else given if content is None else content.payload
+    """Return the payload with which a query reads a stream."""
+    given = {name.lower(): text for name, text in options}.get("payload", "auto")
+    if given != "auto":
+        return given
+    content = planner(options, streaming=True).content()
+    return "raw" if content is None else content.payload
 
 
 def committed_offset(spark: SparkSession, checkpoint: str, stream: SourceStream) -> Offset:
