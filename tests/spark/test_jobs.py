@@ -242,3 +242,23 @@ def test_retention_of_another_stream_than_that_of_the_checkpoint_is_refused(
         run(patches, "retention", stream.options, f"--checkpoint={table.parent / 'checkpoint'}", "--purge")
     assert ended.value.code == 2
     assert "is not of stream" in capsys.readouterr().err
+
+
+def test_a_change_feed_is_published_with_its_inserts_updates_and_deletes(
+    patches: pytest.MonkeyPatch, spark: SparkSession, server: StreamServer, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    properties = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    spark.sql(f"CREATE TABLE delta.`{table}` (id INT, name STRING) USING delta {properties}")
+    spark.sql(f"INSERT INTO delta.`{table}` VALUES (1, 'a'), (2, 'b')")
+    spark.sql(f"UPDATE delta.`{table}` SET name = 'B' WHERE id = 2")
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE id = 1")
+    options = server.options(server.create_stream())
+    columns = [f"--column={name}" for name in ("id", "name", "_change_type")]
+    arguments = [*query_arguments(table, tmp_path / "checkpoint"), "--table-option=startingVersion=0", *columns]
+    run(patches, "delta_to_aeron", options, *arguments, "--change-feed")
+    changes = [tuple(row.values()) for row in received(options).to_pylist()]
+    assert sorted(changes) == [
+        (1, "a", "delete"), (1, "a", "insert"), (2, "B", "update_postimage"), (2, "b", "insert"),
+        (2, "b", "update_preimage"),
+    ]  # fmt: skip
