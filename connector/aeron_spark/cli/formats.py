@@ -10,7 +10,6 @@ from typing import Final
 from aeron_spark.errors import OptionError
 
 FORMATS: Final = ("text", "json", "csv", "parquet", "arrow")
-SBE_FORMATS: Final = ("json", "parquet", "arrow")  # CSV has no types and no groups
 FORMAT_OF_SUFFIX: Final = {
     ".csv": "csv",
     ".parquet": "parquet",
@@ -33,16 +32,6 @@ def format_of(name: str, chosen: str | None, default: str = "text") -> str:
 def display_name(name: str) -> str:
     """Return the name of a file in errors."""
     return "standard input" if name == STANDARD_INPUT else name
-
-
-def check_row_format(name: str, chosen: str | None) -> None:
-    """Raise OptionError for a file whose format cannot have the rows of SBE messages."""
-    found = format_of(name, chosen, "json")
-    if found not in SBE_FORMATS:
-        raise OptionError(
-            f"{display_name(name)} is {found}, and --payload sbe needs rows of JSON lines, Parquet or Arrow",
-            remedy="Convert it. If it has one of these formats, name the format with --format.",
-        )
 
 
 def total_size(names: Sequence[str]) -> int | None:

@@ -101,7 +101,7 @@ def receive_rows(
 
     Return the number of rows, and whether a signal ended it.
     """
-    from aeron_spark.cli.sbe import SbeReceiver  # send does not load what decodes rows
+    from aeron_spark.cli.sbe_rows import SbeReceiver  # send does not load what decodes rows
     from aeron_spark.log.follow import RAW
 
     sbe = None if source.sbe is None else SbeReceiver(source.sbe, metadata=source.has_metadata)

@@ -16,9 +16,10 @@ from aeron_spark.cli.arguments import (
     stream_option,
     streams_of_options,
 )
-from aeron_spark.cli.formats import FORMATS, STANDARD_INPUT, check_file, check_row_format, format_of
+from aeron_spark.cli.formats import FORMATS, STANDARD_INPUT, check_file, format_of
 from aeron_spark.cli.main import INTERRUPTED
 from aeron_spark.cli.output import json_option, print_json, print_summary
+from aeron_spark.cli.sbe import check_row_format
 from aeron_spark.cli.signals import running
 from aeron_spark.errors import OptionError, WaitTimeout
 from aeron_spark.log.facade import Reading, count_text, refuse_stream_flags
@@ -124,7 +125,7 @@ def send(
     target = streams_of_options(options).writer(commit_rows)
     with running(options) as stopped:
         from aeron_spark.cli.rows import send_files
-        from aeron_spark.cli.sbe import reader_of
+        from aeron_spark.cli.sbe_rows import reader_of
 
         reader, read_payload = reader_of(target.payload, target.sbe)
         with target.opened(read_payload, stopped, partial(click.echo, err=True)):

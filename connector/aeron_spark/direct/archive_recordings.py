@@ -21,11 +21,10 @@ import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from aeron_spark import node
 from aeron_spark.aeron.archive_catalog import CATALOG_FILE, parse_catalog
-from aeron_spark.aeron.boundary import UnwalkableFilesError, Walked, WalkRange, WantedBoundary, find_end, walk_files
 from aeron_spark.aeron.counters import DRIVER_TIMEOUT_S, read_recorded_positions
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.errors import ConnectError, DataLossError, SetupError
@@ -36,6 +35,9 @@ from aeron_spark.options import DirectRoute
 from aeron_spark.process import ProcessCache
 from aeron_spark.transport.addresses import HostPort, unknown_host
 from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
+
+if TYPE_CHECKING:
+    from aeron_spark.aeron.boundary import Walked, WalkRange, WantedBoundary
 
 CONTROL_STREAM_ID: Final = 10  # Aeron's default for an archive's control requests
 
@@ -322,6 +324,8 @@ class FileRecordings:
 
         After a walk over too many frames it does not try again: then Java is faster, even with the start of a JVM.
         """
+        from aeron_spark.aeron.boundary import UnwalkableFilesError, find_end, walk_files  # they load pyarrow
+
         self._require_folder()
         if self._is_walk_too_long:
             raise CannotAnswerError("an earlier walk was too long")

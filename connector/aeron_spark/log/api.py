@@ -18,14 +18,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aeron_spark.errors import OptionError
 from aeron_spark.log.epochs import Divergence, Epochs
 from aeron_spark.transport.channel import ChannelUri
-from aeron_spark.wire.values import Rows
+
+if TYPE_CHECKING:  # a command about recordings reads no rows, and starts without pyarrow
+    import pyarrow as pa
+
+    from aeron_spark.wire.values import Rows
 
 _REMEDY = "Use a new checkpointLocation for this query, or give the options that name the stream of the checkpoint"
 
@@ -171,7 +173,7 @@ class StreamContent:
     schema: pa.Schema | None = None
 
 
-PublishTimes = Callable[[Rows], "pa.Array[Any]"]
+PublishTimes = Callable[["Rows"], "pa.Array[Any]"]
 """Returns the publish time of each row, in ns since 1970 (UTC)."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aeron_spark.cli import inputs
-from aeron_spark.cli.sbe import SbeReader
+from aeron_spark.cli.sbe_rows import SbeReader
 from aeron_spark.errors import DataFormatError
 from aeron_spark.options import SbeFormatOptions
 from aeron_spark.options.declaration import Where
