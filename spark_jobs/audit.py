@@ -166,4 +166,4 @@ def report(audit: Audit, stop: threading.Event) -> int:
 
 
 if __name__ == "__main__":
-    session.run(command_line(), build, report)
+    session.run(command_line(), build, report, is_cancelled=True)

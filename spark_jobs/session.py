@@ -47,6 +47,7 @@ STARTING, FAILING = "Initializing", "Terminated with exception"
 POLL_INTERVAL_S = 0.05
 END_TIMEOUT_S = 60  # for Spark to remove a failed query
 
+TERMINATED: Final = 143  # the exit code that a shell reports for SIGTERM
 WATCH_INTERVAL_S: Final = 1  # between two looks at a running query: SIGTERM waits for the next one
 PROGRESS_INTERVAL_S: Final = 10.0  # between two log lines about a query's progress
 # A micro-batch that runs when SIGTERM comes may end, because a direct sink would repeat its rows after the next start.
@@ -360,11 +361,14 @@ def run(
     build: Callable[[SparkSession, Args], Result],
     finish: Callable[[Result, threading.Event], int],
     argv: Sequence[str] | None = None,
+    *,
+    is_cancelled: bool = False,
 ) -> None:
     """Run a job as a program: parse its command line, build, and wait for the end that ``finish`` returns.
 
-    SIGTERM sets the event that ``finish`` gets. Exits if the code is not 0. For an error of this package the code is 1,
-    and the last line is the error's text.
+    SIGTERM sets the event that ``finish`` gets; with ``is_cancelled``, it cancels Spark's work instead, whose result
+    is of no use. Exits if the code is not 0. For an error of this package the code is 1, and the last line is the
+    error's text.
     """
     from aeron_spark.spark import error_text
 
@@ -374,14 +378,17 @@ def run(
         stop, ended = threading.Event(), threading.Event()
         LOG.info("%s begins, application %s", parser.prog, spark.conf.get("spark.app.id"))
         try:
-            with stopped_by_sigterm(spark, stop, ended):
+            with stopped_by_sigterm(spark, stop, ended), cancelled(spark, stop, ended, is_cancelled):
                 code = finish(build(spark, args), stop)
             LOG.info("%s ended, exit code %d", parser.prog, code)
         except AeronSparkError as error:
             LOG.error("%s failed: %s", parser.prog, error)
             code = 2 if isinstance(error, OptionError) else 1
         except BaseException as error:
-            text, code = error_text(error), 1
+            if is_cancelled and stop.is_set():
+                text, code = "SIGTERM ended it before its result", TERMINATED
+            else:
+                text, code = error_text(error), 1
             if text is None:
                 LOG.error("%s failed: %s", parser.prog, type(error).__name__)
                 raise
@@ -405,6 +412,30 @@ def logged_to_stderr() -> Iterator[None]:
         yield
     finally:
         LOG.removeHandler(handler)
+
+
+@contextmanager
+def cancelled(spark: SparkSession, stop: threading.Event, ended: threading.Event, wanted: bool) -> Iterator[None]:
+    """Cancel the work of Spark while ``stop`` is set, if that is ``wanted``."""
+    from aeron_spark.spark.source import context_of
+
+    context = context_of(spark)
+
+    def cancel() -> None:
+        while not ended.wait(WATCH_INTERVAL_S):
+            if stop.is_set():
+                spark.interruptAll() if context is None else context.cancelAllJobs()
+
+    if not wanted:
+        yield
+        return
+    thread = threading.Thread(target=cancel, name="aeron-spark-cancel")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 class ShutdownHook:

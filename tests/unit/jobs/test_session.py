@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 from threading import Event
 from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from aeron_spark.jobs import aeron_to_delta, backfill, delta_to_aeron
+from aeron_spark.jobs import aeron_to_delta, audit, backfill, delta_to_aeron, session
 from aeron_spark.jobs.session import BEGIN_ATTEMPTS, START_FAILURE, Running, begin, is_path, parse_option
+from aeron_spark.spark import source
 
+OF_AUDIT = ["--table=/t", "--option=channel=aeron:ipc", "--option=streamId=7"]
 REQUIRED = ["--table", "/t", "--checkpoint", "/c", "--option", "channel=aeron:ipc"]
 
 
@@ -232,3 +236,37 @@ def test_a_query_is_stopped_in_a_micro_batch_that_does_not_end(caplog: pytest.Lo
     assert Running(query, stop, clock=iter(range(100)).__next__).await_end() == 0  # type: ignore[arg-type]
     assert query.stopped
     assert messages(caplog) == ["the micro-batch did not end within 20 s: the next start repeats it"]
+
+
+class FakeSession:
+    """The part of Spark's session that a job uses. Its work waits until it is cancelled."""
+
+    def __init__(self) -> None:
+        self.conf = {"spark.app.id": "local-1"}
+        self.is_cancelled, self.is_stopped = Event(), False
+
+    def interruptAll(self) -> None:
+        self.is_cancelled.set()
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+def test_the_work_of_an_audit_is_cancelled_by_the_signal(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    spark = FakeSession()
+
+    def build(session: object, args: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert spark.is_cancelled.wait(10)
+        raise RuntimeError("cancelled")
+
+    monkeypatch.setattr(session, "session", lambda name: spark)
+    monkeypatch.setattr(source, "context_of", lambda spark: None)
+    with caplog.at_level("INFO", logger="aeron_spark.jobs"), pytest.raises(SystemExit) as ended:
+        session.run(audit.command_line(), build, audit.report, [*OF_AUDIT], is_cancelled=True)
+    assert ended.value.code == 143
+    assert messages(caplog)[-1] == "audit failed: SIGTERM ended it before its result"
+    assert spark.is_stopped
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
