@@ -36,6 +36,9 @@ final class AeronClient
      */
     private static final long CLOSE_LINGER_NS = TimeUnit.MILLISECONDS.toNanos(100);
 
+    /** An archive waits for minutes, see {@link ConnectedArchive#keepAlive}. */
+    private static final long KEEP_ALIVE_NS = TimeUnit.SECONDS.toNanos(30);
+
     private final String aeronDir;
     private final Object driver;
     private final Commands commands = new Commands();
@@ -51,6 +54,7 @@ final class AeronClient
     {
         this.aeronDir = aeronDir;
         this.driver = driverOf(aeronDir);
+        commands.repeat(() -> archives.values().forEach(ConnectedArchive::keepAlive), KEEP_ALIVE_NS);
     }
 
     /** Directory of the media driver. */
@@ -104,12 +108,12 @@ final class AeronClient
         return aeron;
     }
 
-    /** Return the session with an archive; replace a closed or dormant one. Only for the thread of this client. */
+    /** Return the session with an archive; replace a lost one. Only for the thread of this client. */
     ConnectedArchive archive(final ArchiveAddress address)
     {
         final Aeron connected = aeron();
         final ConnectedArchive known = archives.get(address);
-        if (known != null && known.isUsable())
+        if (known != null && known.isConnected())
         {
             return known;
         }

@@ -99,19 +99,6 @@ final class ArchiveSession
         });
     }
 
-    /** Keep the session during a long replay. */
-    void keepAlive()
-    {
-        client.commands().execute(() ->
-        {
-            final ConnectedArchive session = client.connectedArchive(address);
-            if (session != null && session.isConnected())
-            {
-                session.keepAlive();
-            }
-        });
-    }
-
     /** Return the result of a request to the archive, or of its repetition in a new session if this one was lost. */
     <T> T ask(final String action, final Function<AeronArchive, T> request)
     {

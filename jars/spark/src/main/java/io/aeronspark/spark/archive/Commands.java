@@ -7,9 +7,9 @@ import java.io.UncheckedIOException;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Consumer;
@@ -29,7 +29,8 @@ final class Commands
     /** For the end of calls when the JVM ends. */
     private static final long END_MS = 1_000;
 
-    private final ExecutorService executor = Executors.newSingleThreadExecutor(new DaemonThreadFactory());
+    private final ScheduledExecutorService executor =
+        Executors.newSingleThreadScheduledExecutor(new DaemonThreadFactory());
 
     /**
      * Return the result of a call. If the caller does not wait for it any more, {@code discard} gets it later.
@@ -66,22 +67,33 @@ final class Commands
     {
         try
         {
-            executor.execute(() ->
-            {
-                try
-                {
-                    command.run();
-                }
-                catch (final RuntimeException ignored)
-                {
-                    // The next call reports it.
-                }
-            });
+            executor.execute(withoutFailure(command));
         }
         catch (final RejectedExecutionException ignored)
         {
             // The client is closed.
         }
+    }
+
+    /** Repeat a command without a result until the end of the thread. */
+    void repeat(final Runnable command, final long intervalNs)
+    {
+        executor.scheduleWithFixedDelay(withoutFailure(command), intervalNs, intervalNs, TimeUnit.NANOSECONDS);
+    }
+
+    private static Runnable withoutFailure(final Runnable command)
+    {
+        return () ->
+        {
+            try
+            {
+                command.run();
+            }
+            catch (final RuntimeException ignored)
+            {
+                // The next call reports it.
+            }
+        };
     }
 
     private void submit(final Runnable command)

@@ -22,16 +22,12 @@ import org.agrona.concurrent.status.CountersReader;
 /** A session with an archive. Only for the thread of its client, see {@link Commands}. */
 final class ConnectedArchive implements AutoCloseable
 {
-    /** After this time without a use the archive may have dropped the session. A new one takes about 50 ms. */
-    private static final long DORMANT_NS = TimeUnit.MINUTES.toNanos(1);
-
     /** An archive starts after its driver. */
     private static final long START_NS = TimeUnit.SECONDS.toNanos(2);
 
     private static final long START_PAUSE_NS = TimeUnit.MILLISECONDS.toNanos(5);
 
     private final AeronArchive archive;
-    private long usedAtNs = System.nanoTime();
 
     private ConnectedArchive(final AeronArchive archive)
     {
@@ -82,7 +78,6 @@ final class ConnectedArchive implements AutoCloseable
 
     AeronArchive archive()
     {
-        usedAtNs = System.nanoTime();
         return archive;
     }
 
@@ -91,15 +86,13 @@ final class ConnectedArchive implements AutoCloseable
         return archive.state() == AeronArchive.State.CONNECTED;
     }
 
-    boolean isUsable()
-    {
-        return isConnected() && System.nanoTime() - usedAtNs <= DORMANT_NS;
-    }
-
-    /** Keep the session during a long replay. An error of another request goes to the handler of errors. */
+    /** Keep the session: an archive drops one, with its replays, whose client has not polled for some minutes. */
     void keepAlive()
     {
-        archive().pollForErrorResponse();
+        if (isConnected())
+        {
+            archive.pollForErrorResponse();
+        }
     }
 
     @Override

@@ -1,18 +1,12 @@
 package io.aeronspark.spark.archive;
 
 import io.aeronspark.reading.RowAssembler;
-import java.util.concurrent.TimeUnit;
 
 /** The messages of a range of a recording by a replay, for which it waits. */
 final class ReplayRows implements RecordedRows
 {
-    /** An archive drops a session, with its replays, if the client has not polled responses for some minutes. */
-    private static final long KEEP_ALIVE_NS = TimeUnit.SECONDS.toNanos(30);
-
-    private final ArchiveSession session;
     private final ReplayedRange replayed;
     private final long end;
-    private long keptAliveNs = System.nanoTime();
 
     ReplayRows(
         final ArchiveSession session,
@@ -21,7 +15,6 @@ final class ReplayRows implements RecordedRows
         final long end,
         final long timeoutNs) throws UnreadableBytesException
     {
-        this.session = session;
         this.end = end;
         replayed = new ReplayedRange(session, recording, start, end, timeoutNs);
     }
@@ -42,12 +35,6 @@ final class ReplayRows implements RecordedRows
     public void onConsumed()
     {
         replayed.progress();
-        final long now = System.nanoTime();
-        if (now - keptAliveNs > KEEP_ALIVE_NS)
-        {
-            keptAliveNs = now;
-            session.keepAlive();
-        }
     }
 
     @Override
