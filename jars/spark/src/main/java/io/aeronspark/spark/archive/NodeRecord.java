@@ -4,10 +4,13 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.aeron.CncFileDescriptor;
 import io.aeron.CommonContext;
+import io.aeronspark.spark.error.OptionError;
+import io.aeronspark.spark.error.PythonText;
 import io.aeronspark.spark.error.SetupError;
 import java.io.File;
 import java.io.IOException;
 import java.io.RandomAccessFile;
+import java.io.UncheckedIOException;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -17,6 +20,7 @@ import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.HexFormat;
 import java.util.Map;
+import java.util.Objects;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 
@@ -35,6 +39,7 @@ final class NodeRecord
     private final Path folder;
     private final Path aeronDir;
     private final boolean isNamed;
+    private final boolean isStandard;
 
     /** A media driver that runs, with the archive's folder, or "" if another program has started it. */
     record Driver(String aeronDir, String archiveDir)
@@ -49,11 +54,11 @@ final class NodeRecord
         this.environment = environment;
         final Path standard = Path.of("/dev/shm/aeron-spark-" + user);
         final String set = environment.get("AERON_SPARK_AERON_DIR");
-        final Path configured = set == null || set.isEmpty() ? standard : Path.of(set).normalize();
-        aeronDir = named == null ? configured : Path.of(named).normalize();
+        final Path configured = set == null || set.isEmpty() ? standard : absolute("AERON_SPARK_AERON_DIR", set);
+        aeronDir = named == null ? configured : absolute("aeronDir", named);
         isNamed = !aeronDir.equals(configured);
         // Of a name that another user has taken, this user's directory has a suffix.
-        final boolean isStandard =
+        isStandard =
             aeronDir.toString().matches(Pattern.quote(standard.toString()) + "(-[0-9a-f]{16})?");
         folder = dataHome().resolve("nodes").resolve(isStandard ? "default" : folderName(aeronDir));
     }
@@ -86,7 +91,64 @@ final class NodeRecord
         }
         // A driver that was killed seems to be active for some seconds.
         final boolean isForeign = isActive(aeronDir.toString()) && driverPid() != nodePid;
-        return isForeign ? new Driver(aeronDir.toString(), "") : null;
+        if (!isForeign)
+        {
+            return null;
+        }
+        requireUsable();
+        return new Driver(aeronDir.toString(), "");
+    }
+
+    /**
+     * A directory that the caller chose can be of another user, such as a container's. The default directory must be of
+     * this user, because any user could create it.
+     */
+    private void requireUsable()
+    {
+        final Path cnc = aeronDir.resolve(CncFileDescriptor.CNC_FILE);
+        final Object owner = owner(aeronDir);
+        final Object user = owner(Path.of("/proc/self"));
+        if (isStandard && !Objects.equals(owner, user))
+        {
+            throw new SetupError(
+                "the directory " + aeronDir + " belongs to user " + owner + ", not to user " + user,
+                "Name a directory of your own (aeronDir or AERON_SPARK_AERON_DIR), or run as its owner.");
+        }
+        if (!Files.isReadable(cnc) || !Files.isWritable(cnc))
+        {
+            throw new SetupError(
+                "the media driver in " + aeronDir + " belongs to another user and cannot be written",
+                "Run as its owner, let its owner grant access, or name a directory of your own.");
+        }
+    }
+
+    private static Object owner(final Path path)
+    {
+        try
+        {
+            return Files.getAttribute(path, "unix:uid");
+        }
+        catch (final IOException ex)
+        {
+            throw new UncheckedIOException(ex);
+        }
+    }
+
+    private static Path absolute(final String option, final String text)
+    {
+        final Path path = Path.of(text).normalize();
+        if (!path.isAbsolute())
+        {
+            throw new OptionError(
+                option + " " + PythonText.repr(text) + " is a relative path, but other processes have other working " +
+                "directories",
+                "Give the absolute path, such as /dev/shm/aeron-prices.");
+        }
+        if (path.equals(path.getRoot()))
+        {
+            throw new OptionError(option + " cannot be the root directory", "Name a separate directory.");
+        }
+        return path;
     }
 
     private JsonNode read()

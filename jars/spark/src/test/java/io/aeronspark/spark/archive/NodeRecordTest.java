@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.aeronspark.spark.error.OptionError;
 import io.aeronspark.spark.error.SetupError;
 import java.io.IOException;
 import java.nio.file.Files;
@@ -48,6 +49,14 @@ class NodeRecordTest
             assertTrue(node(names[0]).isOfNode(), names[0]);
             assertThrows(SetupError.class, () -> node(names[0]).find(), names[0]);
         }
+    }
+
+    @Test
+    void shouldRefuseRelativePathsAndTheRoot()
+    {
+        final OptionError relative = assertThrows(OptionError.class, () -> node("shm/desk"));
+        assertTrue(relative.getMessage().startsWith("aeronDir 'shm/desk' is a relative path, but other processes"));
+        assertThrows(OptionError.class, () -> node("/tmp/.."));
     }
 
     @Test
