@@ -129,6 +129,9 @@ def test_offsets_bounds_and_sessions_select_the_same_messages(
     assert read(startPosition=at[9], endPosition=at[10] + 2_000) == [9, 10]
     assert read(startPosition=at[7] + 1, endPosition=at[9] + 1) == [8, 9]
     assert read(sessionIds=two.second.publication.session_id) == list(range(100, 105))
+    # number 10 has the time 7.000000069 s; those of the second recording have 0
+    time = {"startingTimestamp": "1970-01-01T00:00:07.00000007", "timestampFrom": "reserved-ns"}
+    assert read(**time) == list(range(11, 20))
 
 
 ERRORS = {
@@ -316,10 +319,6 @@ def numbers_of_rows(frame: DataFrame) -> list[int]:
     ("options", "text"),
     [
         ({"payload": "framed"}, "does not read payload=framed yet. Use format('aeron')"),
-        (
-            {"startingTimestamp": "-1min", "timestampFrom": "reserved-ns"},
-            "'startingTimestamp' yet. Use format('aeron')",
-        ),
         ({"server": "feeds.example:20121", "stream": "flights"}, "only the direct route"),
     ],
 )

@@ -1,10 +1,14 @@
 package io.aeronspark.spark.plan;
 
 import java.util.List;
+import java.util.stream.LongStream;
 
 /** Finds positions of messages in a log. Not thread-safe. */
 final class Inspection
 {
+    /** Of a recording at a time, so that a search does not keep a term in memory. */
+    private static final int READ_BYTES = 4 * 1024 * 1024;
+
     private final Log log;
 
     Inspection(final Log log)
@@ -78,6 +82,72 @@ final class Inspection
         final long stop = boundary(state, first, limit, Log.UNCOUNTED).position();
         final List<Message> found = stop > first ? log.messages(state, first, stop) : List.of();
         return found.stream().filter((message) -> message.position() < end).toList();
+    }
+
+    /**
+     * Return the position of the first message that was published at or after a time, or the end of the last message.
+     * The times must not decrease within a recording.
+     *
+     * @param timeNs since 1970.
+     */
+    long positionAt(final RecordingState state, final long timeNs, final PublishTime times)
+    {
+        final long end = lastMessage(state);
+        final long[] terms = terms(state, end);
+        int low = 0; // The first term with a first message at or after the time is from here on.
+        int high = terms.length;
+        while (low < high)
+        {
+            final int middle = (low + high) >>> 1;
+            final Message first = firstFrom(state, terms[middle], end);
+            final Long time = first == null ? null : times.of(first);
+            if (time == null || time >= timeNs)
+            {
+                high = middle;
+            }
+            else
+            {
+                low = middle + 1;
+            }
+        }
+        // The message is in the term before that one, or it is that term's first message.
+        long at = terms.length == 0 ? end : terms[Math.max(0, low - 1)];
+        while (at < end)
+        {
+            final long limit = Math.min(at + READ_BYTES, end);
+            final long next = log.boundary(state, at, limit, end, Log.UNCOUNTED).position();
+            for (final Message message : log.messages(state, at, next))
+            {
+                final Long time = times.of(message);
+                if (time != null && time >= timeNs)
+                {
+                    return message.position();
+                }
+            }
+            at = next;
+        }
+        return end;
+    }
+
+    private Message firstFrom(final RecordingState state, final long start, final long end)
+    {
+        final long stop = log.boundary(state, start, start, end, Log.UNCOUNTED).position();
+        final List<Message> found = stop > start ? log.messages(state, start, stop) : List.of();
+        return found.isEmpty() ? null : found.get(0);
+    }
+
+    /** Positions at which the recording's terms begin; the first one is its start. */
+    private static long[] terms(final RecordingState state, final long end)
+    {
+        if (end <= state.start())
+        {
+            return new long[0];
+        }
+        final long term = state.termLength();
+        final long second = state.start() - state.start() % term + term;
+        final long count = second >= end ? 1 : 2 + (end - 1 - second) / term;
+        return LongStream.range(0, count).map((index) -> index == 0 ? state.start() : second + (index - 1) * term)
+            .toArray();
     }
 
     private Boundary boundary(final RecordingState state, final long start, final long limit, final long maxRows)

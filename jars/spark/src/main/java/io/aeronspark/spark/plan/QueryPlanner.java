@@ -3,12 +3,14 @@ package io.aeronspark.spark.plan;
 import io.aeronspark.spark.error.OptionError;
 import io.aeronspark.spark.option.Bounds;
 import io.aeronspark.spark.option.ReadOptions;
+import io.aeronspark.spark.option.TimestampFrom;
 import io.aeronspark.spark.option.WantedOffsets;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Consumer;
+import java.util.function.LongSupplier;
 
 /** Plans a batch query over the stream of its options. Not thread-safe. */
 public final class QueryPlanner
@@ -16,13 +18,17 @@ public final class QueryPlanner
     private final ReadOptions options;
     private final Log log;
     private final Inspection inspection;
+    private final LongSupplier clock;
     private final Consumer<Finding> warn;
 
     /**
-     * @param warn is called with each loss that option 'failOnDataLoss' accepts.
+     * @param clock returns nanoseconds since 1970.
+     * @param warn  is called with each loss that option 'failOnDataLoss' accepts.
      */
-    public QueryPlanner(final ReadOptions options, final Log log, final Consumer<Finding> warn)
+    public QueryPlanner(
+        final ReadOptions options, final Log log, final LongSupplier clock, final Consumer<Finding> warn)
     {
+        this.clock = clock;
         this.options = options;
         this.log = log;
         this.inspection = new Inspection(log);
@@ -59,7 +65,7 @@ public final class QueryPlanner
         final List<RecordingState> states = log.states();
         log.checkRecorded(states);
         final Bounds bounds = options.bounds();
-        final Map<String, Long> starts = resolve(options.startingOffsets(), states, "startingOffsets");
+        final Map<String, Long> starts = starting(states);
         final Map<String, Long> ends = resolve(options.endingOffsets(), states, "endingOffsets");
         final List<Overlaps.Wanted> wanted = new ArrayList<>();
         final Map<String, RecordingState> byKey = new HashMap<>();
@@ -123,6 +129,36 @@ public final class QueryPlanner
             warn.accept(finding);
         }
         return found;
+    }
+
+    private Map<String, Long> starting(final List<RecordingState> states)
+    {
+        if (options.startingTimestamp() == null)
+        {
+            return resolve(options.startingOffsets(), states, "startingOffsets");
+        }
+        final TimestampFrom location = options.timestampFrom();
+        if (location == null)
+        {
+            throw withoutTimes(states);
+        }
+        final long timeNs = options.startingTimestamp().at(clock.getAsLong());
+        final Map<String, Long> positions = new HashMap<>();
+        for (final RecordingState state : states)
+        {
+            positions.put(state.key(), inspection.positionAt(state, timeNs, PublishTime.at(location)));
+        }
+        return positions;
+    }
+
+    private static OptionError withoutTimes(final List<RecordingState> states)
+    {
+        return new OptionError(
+            states.isEmpty() ?
+                "option 'startingTimestamp' needs 'timestampFrom' for a stream that has nothing recorded yet" :
+                "option 'startingTimestamp' needs publish times, which are unknown for the messages of recording " +
+                states.get(0).key(),
+            "Set 'timestampFrom' to 'reserved-ns', 'reserved-ms' or a byte offset.");
     }
 
     private Map<String, Long> resolve(

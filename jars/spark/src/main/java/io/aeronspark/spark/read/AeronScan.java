@@ -13,6 +13,7 @@ import io.aeronspark.spark.plan.QueryPlanner;
 import io.aeronspark.spark.plan.Range;
 import java.util.List;
 import java.util.OptionalLong;
+import java.util.concurrent.TimeUnit;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.Batch;
@@ -138,7 +139,7 @@ final class AeronScan implements Scan, Batch, SupportsReportStatistics
             try (ArchiveLog log = new ArchiveLog(address, noTask))
             {
                 final QueryPlanner planner =
-                    new QueryPlanner(options, log, (finding) -> LOG.warn(finding.sentence()));
+                    new QueryPlanner(options, log, AeronScan::nowNs, (finding) -> LOG.warn(finding.sentence()));
                 final List<Range> ranges = planner.whole(filters);
                 if (!"raw".equals(options.payload()))
                 {
@@ -148,6 +149,11 @@ final class AeronScan implements Scan, Batch, SupportsReportStatistics
             }
         }
         return plan;
+    }
+
+    private static long nowNs()
+    {
+        return TimeUnit.MILLISECONDS.toNanos(System.currentTimeMillis());
     }
 
     private static void refuseFramed(final Message first)

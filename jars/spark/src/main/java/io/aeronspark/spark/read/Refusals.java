@@ -26,11 +26,6 @@ final class Refusals
         {
             throw payload(payload);
         }
-        if (options.startingTimestamp() != null)
-        {
-            throw new OptionError(
-                "format('aeron-jvm') does not support option 'startingTimestamp' yet", "Use format('aeron').");
-        }
         checkColumns(chosen, available);
     }
 

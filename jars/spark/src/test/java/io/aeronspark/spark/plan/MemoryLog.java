@@ -5,7 +5,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** A log whose recordings have messages of one frame each, by position; their bytes are the positions themselves. */
+/** A log whose recordings have messages of one frame each, by position; the reserved value is the position. */
 final class MemoryLog implements Log
 {
     static final int TERM = 64 * 1024;
@@ -75,7 +75,7 @@ final class MemoryLog implements Log
         final List<Message> found = new ArrayList<>();
         for (long at = begin; at < end; at += FRAME)
         {
-            found.add(new Message(at, new byte[]{contents.get(state.key()).byteValue()}, 0));
+            found.add(new Message(at, new byte[]{contents.get(state.key()).byteValue()}, at));
         }
         return found;
     }

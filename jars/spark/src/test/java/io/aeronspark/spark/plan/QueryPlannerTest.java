@@ -23,7 +23,7 @@ class QueryPlannerTest
         {
             all.put(options[i], options[i + 1]);
         }
-        return new QueryPlanner(ReadOptions.of(all, false), log, (finding) ->
+        return new QueryPlanner(ReadOptions.of(all, false), log, () -> 1_000_000_000_000L, (finding) ->
         {
             throw finding.error();
         }).whole(filters);
@@ -76,6 +76,25 @@ class QueryPlannerTest
         assertEquals(List.of(0L, 640L), bounds(plan(new FilterBounds(null, null, null, Set.of(2L)))));
         assertEquals(List.of(), plan(new FilterBounds(null, null, Set.of(8), null), "sessionIds", "7"));
         assertEquals(List.of(), plan(new FilterBounds(512L, 128L, null, null)));
+    }
+
+    @Test
+    void shouldStartAtTheFirstMessageOfATime()
+    {
+        log.add("embedded/1", 64, 10 * MemoryLog.TERM, 7, 1);
+        for (final long first : new long[]{0, 64, 65, MemoryLog.TERM, 5 * MemoryLog.TERM + 640, 10 * MemoryLog.TERM - 64})
+        {
+            final long expected = Math.max(64, (first + 63) / 64 * 64);
+            final String time = "1970-01-01T00:00:00." + String.format("%09d", first);
+            assertEquals(
+                List.of(expected, 10L * MemoryLog.TERM),
+                bounds(plan(FilterBounds.NONE, "startingTimestamp", time, "timestampFrom", "reserved-ns")));
+        }
+        assertEquals(
+            List.of(), plan(FilterBounds.NONE, "startingTimestamp", "-10s", "timestampFrom", "reserved-ns"));
+        final OptionError error =
+            assertThrows(OptionError.class, () -> plan(FilterBounds.NONE, "startingTimestamp", "-10s"));
+        assertTrue(error.getMessage().contains("publish times, which are unknown for the messages of recording"));
     }
 
     @Test
