@@ -43,15 +43,23 @@ def test_the_wheel_has_the_name_of_the_distribution_and_runs_on_any_platform(whe
     assert wheel.name == "aeron_spark-0.1.0-py3-none-any.whl"
 
 
-def test_the_wheel_has_exactly_the_two_jars(wheel: Path) -> None:
+def test_the_wheel_has_exactly_the_three_jars(wheel: Path) -> None:
     jars = sorted(name for name in names(wheel) if name.endswith(".jar"))
-    assert jars == ["aeron_spark/jars/aeron-all-1.51.0.jar", "aeron_spark/jars/aeron-spark-helper.jar"]
+    assert jars == [
+        "aeron_spark/jars/aeron-all-1.51.0.jar",
+        "aeron_spark/jars/aeron-spark-helper.jar",
+        "aeron_spark/jars/spark/aeron-spark-jvm.jar",
+    ]
 
 
-def test_the_helper_jar_in_the_wheel_has_all_its_classes(installed: Path) -> None:
-    with zipfile.ZipFile(installed / "aeron_spark" / "jars" / "aeron-spark-helper.jar") as helper:
-        classes = {name for name in helper.namelist() if name.endswith(".class")}
-    sources = ROOT / "jars" / "src" / "main" / "java"
+@pytest.mark.parametrize(
+    ("jar", "folder"),
+    [("aeron-spark-helper.jar", "jars/src"), ("spark/aeron-spark-jvm.jar", "jars/spark/src")],
+)
+def test_each_own_jar_in_the_wheel_has_all_its_classes(installed: Path, jar: str, folder: str) -> None:
+    with zipfile.ZipFile(installed / "aeron_spark" / "jars" / jar) as built:
+        classes = {name for name in built.namelist() if name.endswith(".class")}
+    sources = ROOT / folder / "main" / "java"
     expected = {str(source.relative_to(sources).with_suffix(".class")) for source in sources.rglob("*.java")}
     assert expected
     assert expected <= classes

@@ -65,4 +65,5 @@ def test_the_jars_have_the_versions_of_the_build() -> None:
     pom = ElementTree.parse(ROOT / "jars" / "pom.xml").getroot()
     versions = {name: version for name, version, _, _ in rows(4)}
     aeron = pom.findtext(".//{http://maven.apache.org/POM/4.0.0}aeron.version")
-    assert versions == {"aeron-all": aeron, "aeron-spark-helper": "that of the wheel"}
+    own = dict.fromkeys(("aeron-spark-helper", "aeron-spark-jvm"), "that of the wheel")
+    assert versions == {"aeron-all": aeron, **own}

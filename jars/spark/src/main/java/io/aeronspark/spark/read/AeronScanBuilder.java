@@ -18,6 +18,9 @@ final class AeronScanBuilder implements ScanBuilder, SupportsPushDownRequiredCol
     private final PushedFilters filters = new PushedFilters();
     private StructType schema;
 
+    /**
+     * @throws OptionError for an option that has a wrong value, or that this source does not support.
+     */
     AeronScanBuilder(final StructType schema, final Map<String, String> options)
     {
         this.options = ReadOptions.of(options, false);
@@ -45,9 +48,6 @@ final class AeronScanBuilder implements ScanBuilder, SupportsPushDownRequiredCol
         return filters.taken();
     }
 
-    /**
-     * @throws OptionError for an option that has a wrong value, or that this source does not support.
-     */
     @Override
     public Scan build()
     {
