@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,17 @@ def test_a_node_is_started_shown_and_stopped(own_dir: Path) -> None:
     once_more = run("node", "stop", *where, "--json")
     assert once_more.lines == [{"aeron_dir": str(own_dir), "pid": None, "stopped": False}]
     assert run("node", "status", *where, "--json").lines[0]["state"] == "absent"
+
+
+def test_a_control_port_in_use_names_its_process(own_dir: Path) -> None:
+    """Regression: "Address already in use", without the address, the process, or what to do."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as used:
+        used.bind(("127.0.0.1", 0))
+        control = f"127.0.0.1:{used.getsockname()[1]}"
+        failed = run("node", "start", "--aeron-dir", str(own_dir), "--control", control)
+    assert failed.code == 3
+    assert f"cannot listen at {control}: process {os.getpid()} (" in failed.err
+    assert "name it with the options 'archive' and 'aeronDir'" in failed.err
 
 
 def test_stopping_a_node_in_use_needs_force(own_dir: Path) -> None:

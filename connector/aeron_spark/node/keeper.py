@@ -28,7 +28,7 @@ from types import FrameType
 from typing import Final
 
 from aeron_spark.aeron import driver
-from aeron_spark.errors import AeronSparkError, SetupError, TransportError
+from aeron_spark.errors import AeronSparkError, InUseError, SetupError, TransportError
 from aeron_spark.files import replace_file
 from aeron_spark.node import lifecycle, locks, paths, settings, state_files
 from aeron_spark.node.archive_repair import repair_recordings
@@ -277,11 +277,12 @@ def main(argument: str) -> int:
         config_home=Path(values["config_home"]),
         chosen=bool(values["chosen"]),
     )
+    wanted = settings_from_json(values["settings"])
     try:
-        NodeProcess(node, settings_from_json(values["settings"]), str(values["warning"])).run()
+        NodeProcess(node, wanted, str(values["warning"])).run()
     except AeronSparkError as error:
         write_line(f"failed: {traceback.format_exc()}")
-        state_files.write_failure(node.failure, error)
+        state_files.write_failure(node.failure, _busy_control_error(error, wanted.control) or error)
         return 1
     except Exception as error:  # each failure must be in the log and in failed.json
         write_line(f"failed: {traceback.format_exc()}")
@@ -289,6 +290,32 @@ def main(argument: str) -> int:
         state_files.write_failure(node.failure, TransportError(failure, remedy=f"See its log, {node.log}."))
         return 1
     return 0
+
+
+def _busy_control_error(error: AeronSparkError, control: str) -> InUseError | None:
+    """Return the error for a start that failed because another program uses the UDP port of ``control``, else None."""
+    if not control or "Address already in use" not in error.what:
+        return None
+    owner = udp_port_owner(int(control.rpartition(":")[2]))
+    return InUseError(
+        f"the archive of the node cannot listen at {control}: {owner or 'another process'} uses that UDP port",
+        remedy="If that is an archive of yours, use it in place of a node: name it with the options 'archive' and "
+        "'aeronDir'. Else stop it, or give another --control address.",
+    )
+
+
+def udp_port_owner(port: int) -> str | None:
+    """Return the process that uses a UDP port, such as ``process 7 (java)``; None if this user may not see it."""
+    inodes: set[str] = set()
+    for table in ("/proc/net/udp", "/proc/net/udp6"):
+        with suppress(OSError):
+            rows = (line.split() for line in Path(table).read_text().splitlines()[1:])
+            inodes |= {f"socket:[{row[9]}]" for row in rows if int(row[1].rpartition(":")[2], 16) == port}
+    for folder in Path("/proc").glob("[0-9]*/fd") if inodes else ():
+        with suppress(OSError):  # the process has ended, or is another user's
+            if any(os.readlink(one) in inodes for one in folder.iterdir()):
+                return f"process {folder.parent.name} ({(folder.parent / 'comm').read_text().strip()})"
+    return None
 
 
 if __name__ == "__main__":
