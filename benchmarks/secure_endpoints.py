@@ -120,8 +120,8 @@ class BenchmarkServer(BenchmarkEndpoint):
             lambda peer, number: ConnectionCore(runtime, peer, number, BenchmarkConnection),
         )
         runtime.listeners.add("connect", self._connected)
-        runtime.listeners.on_message(str, self._stop_encrypting)
-        runtime.listeners.on_message(bytes, self._count)
+        runtime.message_listeners.add(str, self._stop_encrypting)
+        runtime.message_listeners.add(bytes, self._count)
         self.server.start([self.addresses["udp"], self.addresses["ipc"]])
 
     def statistics(self) -> dict[str, int]:

@@ -74,7 +74,7 @@ class MessageServer(Endpoint):
         return iter(self.connections)
 
     def on_message(self, kind: type, listener: Callable[[Connection, Any], object]) -> None:
-        self.runtime.listeners.on_message(kind, listener)
+        self.runtime.message_listeners.add(kind, listener)
 
     def start(self, addresses: Sequence[ServerAddress], optional: Sequence[ServerAddress] = ()) -> None:
         self.endpoint.start(addresses, optional)

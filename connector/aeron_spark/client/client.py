@@ -252,7 +252,7 @@ class Client(Endpoint, StreamOperations):
 
     def on_message(self, kind: type, listener: Callable[..., object]) -> None:
         """Call ``listener(message)`` for each message of this class or a subclass, in every session."""
-        self._runtime.listeners.on_message(kind, lambda _, message: listener(message))
+        self._runtime.message_listeners.add(kind, lambda _, message: listener(message))
 
     def send(self, message: object, *, timeout: float | None = None, acknowledge: bool = False) -> None:
         """Send a message; see :meth:`Connection.send`."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from aeron_spark.endpoint.deliveries import (
     LISTENER_FAILED,
@@ -38,7 +39,6 @@ from aeron_spark.errors import (
     UsageError,
     WaitTimeout,
 )
-from aeron_spark.facts import Bus
 from aeron_spark.process import bind_to_process
 from aeron_spark.protocol.frames import (
     NUMBER_BYTES,
@@ -92,22 +92,14 @@ class CallEnded:
     error: BaseException | None
 
 
-class ConnectionOwner(EndpointServices, Protocol):
-    """The runtime of the client or server that a connection belongs to. Thread-safe; only its last method blocks."""
+class ConnectionOwner(EndpointServices, ABC):
+    """The client's or server's part that a connection calls back. Thread-safe; only its last method blocks."""
 
-    @property
-    def facts(self) -> Bus:
-        """The facts of the endpoint and its connections."""
-
-    def is_memory_full(self, connection: ConnectionCore, size: int) -> bool:
-        """Whether the endpoint has no memory for a request or a transfer of ``size`` bytes of this connection."""
-
-    def listeners_of(self, kind: type) -> Sequence[Callable[[Connection, Any], object]]:
-        """Return the endpoint's listeners of messages of exactly this class."""
-
+    @abstractmethod
     def report(self, connection: ConnectionCore | None, error: BaseException) -> None:
         """Report an error to the error listeners."""
 
+    @abstractmethod
     def close_connection(self, connection: ConnectionCore, keep_session: bool) -> None:
         """Close a connection: send its unsent messages, for some seconds at most, then send CLOSE."""
 
@@ -179,7 +171,7 @@ class ConnectionCore:
             ObjectService(owner.types, objects, owner.error_codes, self._is_permitted),
             objects,
             lambda response: self.transfers.send(RecordKind.RETURN, response, None),
-            lambda size: owner.is_memory_full(self, size),
+            self._is_memory_full,
             self._has_room,
             self._resume_source,
             self._report,
@@ -626,6 +618,11 @@ class ConnectionCore:
         name = "" if call.is_one_way else call_name(self.id, call.call_id)
         self.owner.facts.emit(CallEnded(self, name, call.number, call.what, call.request, seconds, error))
 
+    def _is_memory_full(self, size: int) -> bool:
+        """Whether the endpoint has no memory for a request or a transfer of ``size`` bytes of this connection."""
+        memory = self.owner.memory  # a part is assured to each connection
+        return memory.is_full and self.held_bytes + size > memory.assured
+
     def _report(self, error: BaseException) -> None:
         self.owner.report(self, error)
 
@@ -642,7 +639,7 @@ class ConnectionCore:
     def _call_listeners(self, message: object) -> RefusedError | None:
         """Call the listeners of a message; return why it was not processed: a listener raised, or there is none."""
         failure: RefusedError | None = None
-        listeners, own = self.owner.listeners_of(type(message)), self.listeners.matching(type(message))
+        listeners, own = self.owner.message_listeners.matching(type(message)), self.listeners.matching(type(message))
         for listener in listeners:
             try:
                 listener(self.for_program, message)
@@ -683,7 +680,7 @@ class ConnectionCore:
         )
 
     def _refusal_of_transfer(self, start: TransferStart) -> RefusedError | None:
-        if self.owner.is_memory_full(self, start.total):
+        if self._is_memory_full(start.total):
             return memory_refusal(start.total)
         if start.purpose in REQUESTS:
             return self.peer_calls.refusal_of_bytes(start.total, self.transfers.assembly.announced_bytes(*REQUESTS))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
-from aeron_spark.endpoint.connection import CallEnded, Connection, ConnectionCore
-from aeron_spark.endpoint.deliveries import Listeners
+from aeron_spark.endpoint.connection import CallEnded, ConnectionCore
 from aeron_spark.errors import AeronSparkError, SessionLost, TransportError
 from aeron_spark.facts import Bus
 from aeron_spark.protocol.session import closed_error
@@ -74,15 +73,10 @@ class EndpointListeners:
     def __init__(self, facts: Bus) -> None:
         self._facts: Final = facts
         self._by_event: dict[str, list[Callable[..., object]]] = {}
-        self._messages: Listeners[Callable[[Connection, Any], object]] = Listeners()
 
     def add(self, event: ListenerEvent, listener: F) -> F:
         self._by_event.setdefault(event, []).append(listener)
         return listener
-
-    def on_message(self, kind: type, listener: Callable[[Connection, Any], object]) -> None:
-        """Add ``listener(connection, message)`` for the messages of a class, of all connections."""
-        self._messages.add(kind, listener)
 
     def has(self, event: ListenerEvent) -> bool:
         return event in self._by_event
@@ -95,10 +89,6 @@ class EndpointListeners:
                 listener(*arguments)
             except Exception as error:
                 self.report(connection, error)
-
-    def listeners_of(self, kind: type) -> Sequence[Callable[[Connection, Any], object]]:
-        """Return the listeners of messages of exactly this class, in the order of the calls."""
-        return self._messages.matching(kind)
 
     def report(self, connection: ConnectionCore | None, error: BaseException) -> None:
         """Call the error listeners, or log the error if there is none. Exceptions of error listeners are logged."""

@@ -31,19 +31,19 @@ class HoldChanged:
 
 
 class ConnectionHolds:
-    """The connections of an endpoint that are paused, by reason. For the event loop, except ``is_memory_full``.
+    """The connections of an endpoint that are paused, by reason. For the event loop.
 
     ``end`` closes a connection with an error for its peer.
     """
 
     def __init__(
         self,
-        memory_limit: Callable[[], int],
+        memory: MemoryAccount[ConnectionCore],
         bulk_links: BulkLinks,
         end: Callable[[ConnectionCore, RefusedError], object],
         facts: Bus,
     ) -> None:
-        self.memory: Final[MemoryAccount[ConnectionCore]] = MemoryAccount(memory_limit)
+        self.memory: Final = memory
         self.rates_of: Callable[[ConnectionCore], Rates] = lambda _: NO_RATES
         """Returns the limits of the key of a connection."""
         self.throttled: frozenset[ConnectionCore] = frozenset()
@@ -54,10 +54,6 @@ class ConnectionHolds:
         self._rates: Final[RateLimits[bytes]] = RateLimits()
         self._charged: dict[ConnectionCore, Used] = {}  # totals of the connections with rates at the last review
         self._reviewed: frozenset[ConnectionCore] = frozenset()  # by the last review
-
-    def is_memory_full(self, connection: ConnectionCore, size: int) -> bool:
-        """Whether no memory is left for ``size`` bytes of a connection; a part is assured to each. Thread-safe."""
-        return self.memory.is_full and connection.held_bytes + size > self.memory.assured
 
     def review(self, connections: Collection[ConnectionCore], now: float) -> None:
         """Pause the connections that use too much at ``now`` (monotonic seconds), and resume the others."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Final
 
+from aeron_spark.endpoint.deliveries import Listeners
 from aeron_spark.endpoint.fair_pool import FairPool
 from aeron_spark.endpoint.loop import Loop
-from aeron_spark.endpoint.usage import ResponseMemory
+from aeron_spark.endpoint.usage import MemoryAccount, ResponseMemory
+from aeron_spark.facts import Bus
 from aeron_spark.options import EndpointOptions
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.rpc_dispatch import ErrorCodes
@@ -26,33 +29,33 @@ class PeerInfo:
     key_changed: bool = False
 
 
-class EndpointServices(Protocol):
+class EndpointServices:
     """The services that all connections of a client or a server share. Thread-safe; nothing here blocks."""
+
+    def __init__(self, loop: Loop, options: Callable[[], EndpointOptions], facts: Bus) -> None:
+        """``options`` returns the present options."""
+        self.loop: Final = loop
+        """The event loop, with the pool that calls listeners."""
+        self.facts: Final = facts
+        """The facts of the endpoint and its connections."""
+        self._options: Final = options
+        self.response_memory: Final = ResponseMemory(lambda: options().call_limits.response_bytes)
+        """The memory of the large responses to all peers."""
+        self.types: Final = Types()
+        """The registered message types."""
+        self.objects: Final = GlobalObjects()
+        """The objects and factories that every peer may call."""
+        self.error_codes: Final = ErrorCodes()
+        """The codes under which peers receive the program's exceptions."""
+        workers = loop.executor(options().workers, f"{loop.name}-worker")
+        self.worker_pool: Final = FairPool(workers, lambda: options().workers_per_key, loop.clock)
+        """The threads that run remote calls; connections take turns."""
+        self.message_listeners: Final[Listeners[Callable[[Any, Any], object]]] = Listeners()
+        """Listeners of a connection and its message, for the messages of all connections."""
+        self.memory: Final[MemoryAccount[Any]] = MemoryAccount(lambda: options().memory_limit)
+        """The memory that connections make the endpoint hold."""
 
     @property
     def options(self) -> EndpointOptions:
         """The present options."""
-
-    @property
-    def response_memory(self) -> ResponseMemory:
-        """The memory of the large responses to all peers."""
-
-    @property
-    def types(self) -> Types:
-        """The registered message types."""
-
-    @property
-    def objects(self) -> GlobalObjects:
-        """The objects and factories that every peer may call."""
-
-    @property
-    def error_codes(self) -> ErrorCodes:
-        """The codes under which peers receive the program's exceptions."""
-
-    @property
-    def loop(self) -> Loop:
-        """The event loop, with the pool that calls listeners."""
-
-    @property
-    def worker_pool(self) -> FairPool:
-        """The threads that run remote calls; connections take turns."""
+        return self._options()

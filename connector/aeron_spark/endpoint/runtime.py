@@ -7,14 +7,13 @@ from concurrent.futures import Future
 from typing import Final, Protocol
 
 from aeron_spark.endpoint.bulk_links import FOREIGN_IMAGE, BulkLinks
-from aeron_spark.endpoint.connection import ConnectionCore
+from aeron_spark.endpoint.connection import ConnectionCore, ConnectionOwner
 from aeron_spark.endpoint.deliveries import SerialExecutor
 from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged, EndpointListeners
-from aeron_spark.endpoint.fair_pool import FairPool
 from aeron_spark.endpoint.holds import ConnectionHolds
 from aeron_spark.endpoint.links import Link
 from aeron_spark.endpoint.loop import IDLE_WAIT_S, Loop
-from aeron_spark.endpoint.usage import EndpointTraffic, ResponseMemory
+from aeron_spark.endpoint.usage import EndpointTraffic
 from aeron_spark.errors import (
     AeronSparkError,
     DataFormatError,
@@ -27,9 +26,6 @@ from aeron_spark.errors import (
 from aeron_spark.facts import Bus
 from aeron_spark.options import EndpointOptions
 from aeron_spark.protocol.frames import PeerClose, RecordKind, encode_close
-from aeron_spark.protocol.message_types import Types
-from aeron_spark.protocol.rpc_dispatch import ErrorCodes
-from aeron_spark.protocol.rpc_objects import GlobalObjects
 from aeron_spark.protocol.session import closed_error
 from aeron_spark.protocol.sources import is_from_address
 from aeron_spark.transport.api import (
@@ -99,7 +95,7 @@ class RuntimeEndpoint(Protocol):
         """End every connection."""
 
 
-class Runtime:
+class Runtime(ConnectionOwner):
     """The tables of one endpoint. It calls one ``RuntimeEndpoint``, and is the owner of its connections.
 
     Call :meth:`bind` first.
@@ -107,28 +103,15 @@ class Runtime:
 
     def __init__(self, loop: Loop, options: Callable[[], EndpointOptions], facts: Bus) -> None:
         """``options`` returns the present options."""
-        self.loop: Final = loop
-        self.facts: Final = facts
-        """The facts of the endpoint and its connections."""
-        self._options: Final = options
-        self.response_memory: Final = ResponseMemory(lambda: options().call_limits.response_bytes)
-        self.types: Final = Types()
-        self.objects: Final = GlobalObjects()
-        self.error_codes: Final = ErrorCodes()
+        super().__init__(loop, options, facts)
         self.listeners: Final = EndpointListeners(facts)
-        self.listeners_of: Final = self.listeners.listeners_of
-        """Call the endpoint's listeners of a message; return whether it has any."""
-        workers = loop.executor(options().workers, f"{loop.name}-worker")
-        self.worker_pool: Final = FairPool(workers, lambda: options().workers_per_key, loop.clock)
         self.pools: Final = [self.worker_pool]
         """The pools whose ``tick`` the event loop calls. Add others before the start."""
         self.bulk_links: Final = BulkLinks(loop)
         self.traffic: Final = EndpointTraffic()
         """The bytes of all links."""
         self.bulk_links.traffic = self.traffic
-        self.holds: Final = ConnectionHolds(lambda: options().memory_limit, self.bulk_links, self._end_largest, facts)
-        self.is_memory_full: Final = self.holds.is_memory_full
-        """Return whether no memory is left for so many bytes of a connection."""
+        self.holds: Final = ConnectionHolds(self.memory, self.bulk_links, self._end_largest, facts)
         self.tampered = 0
         """Frames that failed their authentication, of all connections."""
         self._endpoint: RuntimeEndpoint
@@ -179,11 +162,6 @@ class Runtime:
     def inbox(self) -> Inbox:
         """The inbox of the transport that is open now."""
         return self._endpoint.inbox
-
-    @property
-    def options(self) -> EndpointOptions:
-        """The present options."""
-        return self._options()
 
     def report(self, connection: ConnectionCore | None, error: BaseException) -> None:
         """Call the error listeners, but never on the event loop: there, a thread of the listeners' pool does it."""

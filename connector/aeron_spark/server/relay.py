@@ -29,7 +29,7 @@ class Relay:
         self._endpoint = endpoint
         self._subscribers: set[Connection] = set()
         self._lock = threading.Lock()
-        endpoint.runtime.listeners.on_message(bytes, self._forward)
+        endpoint.runtime.message_listeners.add(bytes, self._forward)
         endpoint.runtime.listeners.add("disconnect", self._unsubscribe)
         endpoint.add_service(self.serve)
         endpoint.runtime.facts.on(GrantChanged, self._on_grant_changed)

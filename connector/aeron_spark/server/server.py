@@ -263,7 +263,7 @@ class Server(Endpoint):
 
     def on_message(self, kind: type, listener: Callable[[Connection, Any], object]) -> None:
         """Call ``listener(connection, message)`` for each message of this class or a subclass, of all connections."""
-        self._runtime.listeners.on_message(kind, listener)
+        self._runtime.message_listeners.add(kind, listener)
 
     @property
     def readiness(self) -> Readiness:

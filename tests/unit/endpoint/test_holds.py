@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aeron_spark.endpoint.holds import NO_RATES, ConnectionHolds
-from aeron_spark.endpoint.usage import Rates
+from aeron_spark.endpoint.usage import MemoryAccount, Rates
 from aeron_spark.facts import Bus
 
 RATES = Rates(bytes_out=1000)
@@ -30,7 +30,7 @@ class UsedConnection:
 @pytest.fixture
 def holds() -> ConnectionHolds:
     bulk_links: Any = SimpleNamespace(hold_sending=lambda connection, is_held: None)
-    return ConnectionHolds(lambda: 0, bulk_links, lambda connection, error: None, Bus())
+    return ConnectionHolds(MemoryAccount(lambda: 0), bulk_links, lambda connection, error: None, Bus())
 
 
 def test_a_connection_pays_for_what_it_used_before_its_first_review(holds: ConnectionHolds) -> None:

@@ -10,8 +10,10 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from aeron_spark.endpoint.connection import Connection, ConnectionCore
+from aeron_spark.endpoint.deliveries import Listeners
 from aeron_spark.endpoint.loop import Loop
 from aeron_spark.endpoint.owner import PeerInfo
+from aeron_spark.endpoint.usage import MemoryAccount
 from aeron_spark.errors import AeronSparkError, WaitTimeout
 from aeron_spark.protocol.frames import FRAME_HEAD, RECORD_HEAD, Buffer, Record, RecordKind, encode_number
 from aeron_spark.protocol.liveness import Times
@@ -95,7 +97,8 @@ class End:
         owner: Any = SimpleNamespace(
             options=client_options(session_limits=limits, times=times), types=Types(), objects=GlobalObjects(),
             error_codes=ErrorCodes(), loop=loop, worker_pool=SimpleNamespace(drop=lambda *_: 0),
-            report=lambda _, error: self.reported.append(error), is_memory_full=lambda *_: False,
+            report=lambda _, error: self.reported.append(error), memory=MemoryAccount(lambda: 0),
+            message_listeners=Listeners(),
         )  # fmt: skip
         self.core = ConnectionCore(owner, PeerInfo(bytes(32)), 7, Connection)
         for part, method, take in (
