@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, astuple, is_dataclass
 from enum import Enum
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark.errors import OptionError
@@ -17,10 +12,7 @@ from aeron_spark.options import DirectRoute, Moment, ReadOptions, WantedOffsets
 from aeron_spark.options.declaration import Format, Option
 from aeron_spark.sbe.settings import TimeColumns
 from aeron_spark.transport.channel import ChannelUri
-from tests.class_data import QUICK
-from tests.programs import CONNECTOR, ROOT, Program
 
-PROGRAM: Final = ROOT / "jars/spark/src/test/java/io/aeronspark/spark/option/OptionAnswers.java"
 _EDGES: Final = {"earliest": -2, "latest": -1}
 _NANOS: Final = 1_000_000_000
 _IN_SECONDS: Final = {"connectTimeoutNs", "archiveTimeoutNs", "idleTimeoutNs"}
@@ -65,6 +57,14 @@ def _value(option: Option, value: Any) -> Iterator[tuple[str, Any]]:
         yield option.name, _json(value)
 
 
+def in_python(answer: Any) -> Any:
+    """Return an answer of Java with the precision of Python, which has most times as a float of seconds."""
+    values = answer.get("values", {})
+    return (
+        answer if not values else {"values": values | {name: _rounded(values[name] / _NANOS) for name in _IN_SECONDS}}
+    )
+
+
 def _rounded(seconds: float) -> int:
     """Return the nanoseconds of a time that Python has as a float of seconds, exactly up to 104 days."""
     return round(seconds * _NANOS)
@@ -86,33 +86,3 @@ def _json(value: Any) -> Any:
         case tuple():
             return list(value)
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-
-
-class Answers:
-    """The Java program that answers the same cases."""
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-
-    def answer(self, **question: object) -> Any:
-        """Return the answer of the Java source to the arguments of one of the functions above."""
-        self._program.send(json.dumps(question))
-        assert self._program.stdout is not None  # it is a pipe
-        line = self._program.stdout.readline()  # ends if the program ends
-        assert line, "the Java program ended"
-        found = json.loads(line)
-        for name in _IN_SECONDS.intersection(found.get("values", ())):
-            found["values"][name] = _rounded(found["values"][name] / _NANOS)
-        return found
-
-
-@contextmanager
-def java_answers() -> Iterator[Answers]:
-    """Start the Java program from its source, with the jar of the package and Spark's Jackson."""
-    spark = Path(str(find_spec("pyspark").origin)).parent / "jars"  # type: ignore[union-attr]
-    jars = [CONNECTOR / "aeron_spark/jars/spark/aeron-spark-jvm.jar"]
-    jars += (jar for name in ("annotations", "core", "databind") for jar in spark.glob(f"jackson-{name}-*.jar"))
-    command = ["java", QUICK, "-XX:+UseSerialGC", "-cp", ":".join(map(str, jars)), str(PROGRAM)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with Program(command, text=True, **pipes) as program:
-        yield Answers(program)

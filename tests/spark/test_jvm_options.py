@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from aeron_spark.options.declaration import READING, SPARK_OPTIONS, Format, Option, all_options
 from aeron_spark.options.kafka_names import OPTIONS as KAFKA_OPTIONS
 from aeron_spark.transport.channel import OTHER_NAMES, PARAMETERS
-from tests.jvm_options import Answers, answer, channel_answer, java_answers
+from tests.jvm_answers import Answers, java_answers
+from tests.jvm_options import answer, channel_answer, in_python
 
 STREAM: Final = {"channel": "aeron:ipc", "streamId": "1001"}
 # white space, letters with an unusual lower case, digits of other scripts, and characters that repr escapes; the lone
@@ -178,21 +179,21 @@ some_options = st.builds(merged, bases, st.lists(given_options, max_size=4, uniq
 
 @pytest.fixture(scope="module")
 def java() -> Iterator[Answers]:
-    with java_answers() as answers:
+    with java_answers("option/OptionAnswers.java") as answers:
         yield answers
 
 
 @given(options=some_options, streaming=st.booleans())
 @settings(max_examples=1_500, deadline=None)
 def test_both_sources_read_values_alike(java: Answers, options: dict[str, str], streaming: bool) -> None:
-    assert java.answer(options=options, streaming=streaming) == answer(options, streaming=streaming)
+    assert in_python(java.answer(options=options, streaming=streaming)) == answer(options, streaming=streaming)
 
 
 @given(name=wrong_names, value=st.sampled_from(WORDS) | texts, streaming=st.booleans())
 @settings(max_examples=500, deadline=None)
 def test_both_sources_read_names_alike(java: Answers, name: str, value: str, streaming: bool) -> None:
     options = STREAM | {name: value}
-    assert java.answer(options=options, streaming=streaming) == answer(options, streaming=streaming)
+    assert in_python(java.answer(options=options, streaming=streaming)) == answer(options, streaming=streaming)
 
 
 @given(channel=channels, foreign=st.booleans())

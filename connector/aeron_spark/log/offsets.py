@@ -43,7 +43,6 @@ Rules:
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 import zlib
@@ -72,6 +71,7 @@ _MAX_VARINT_BITS: Final = 63
 _MAX_NAME_BYTES: Final = 1_024  # of an archive, which is in the key of each of its recordings
 _MAX_NUMBER: Final = (1 << 63) - 1  # of a position, and of a recording's id
 _CHECKSUM_BYTES: Final = 4
+_BASE64: Final = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 
 
 def mark_before(log: RecordedBytes, state: RecordingState, position: int) -> Mark | None:
@@ -566,17 +566,18 @@ def _unpack_values(
     text: str, decode: Callable[[_ByteReader], Value], encode: Callable[[Value], bytes]
 ) -> dict[str, Value]:
     """Return the values of a text of ``_pack_values``, in its order. Raises ValueError for other texts."""
-    try:
-        data = base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"not base64: {error}") from None
-    reader = _ByteReader(data)
+    if not _BASE64.fullmatch(text):
+        raise ValueError("not base64")
+    reader = _ByteReader(base64.b64decode(text))
     values: dict[str, Value] = {}
     while reader.remaining:
         length = reader.varint()
         if length > _MAX_NAME_BYTES:
             raise ValueError(f"not valid: an archive's name has {length} bytes")
-        archive = reader.bytes(length).decode("utf-8")
+        try:
+            archive = reader.bytes(length).decode("utf-8")
+        except UnicodeDecodeError:
+            raise ValueError("not valid: an archive's name is not UTF-8") from None
         number = 0
         for _ in range(reader.varint()):
             number += reader.varint()

@@ -3,7 +3,7 @@ package io.aeronspark.spark.plan;
 import java.util.List;
 
 /** The recordings of one Aeron stream. Its calls can wait for an archive. */
-public interface Log
+public interface Log extends RecordedBytes
 {
     /** For {@code maxRows}: rows are not counted. */
     long UNCOUNTED = -1;
@@ -29,9 +29,6 @@ public interface Log
      * @param maxRows or {@link #UNCOUNTED}.
      */
     Boundary boundary(RecordingState state, long start, long limit, long end, long maxRows);
-
-    /** Return bytes of one term; null if they cannot be read as files of this machine. */
-    byte[] recordedBytes(RecordingState state, long position, int length);
 
     /** Return the complete messages of {@code [begin, end)}, both ends of messages. */
     List<Message> messages(RecordingState state, long begin, long end);

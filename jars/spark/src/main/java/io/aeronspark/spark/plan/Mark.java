@@ -2,7 +2,6 @@ package io.aeronspark.spark.plan;
 
 import java.io.Serializable;
 import java.util.zip.CRC32;
-import org.agrona.BitUtil;
 
 /**
  * The bytes before a position, by which a recording that was truncated and extended since is recognised.
@@ -10,17 +9,17 @@ import org.agrona.BitUtil;
  * @param length   of the compared bytes, a multiple of {@link #FRAME_ALIGNMENT}.
  * @param checksum CRC-32 of them.
  */
-public record Mark(int length, int checksum) implements Serializable
+public record Mark(long length, int checksum) implements Serializable
 {
     static final int FRAME_ALIGNMENT = 32;
 
     /** Return the mark of a position; null if the recording has no bytes before it, or they cannot be read. */
-    static Mark before(final Log log, final RecordingState state, final long position)
+    public static Mark before(final RecordedBytes log, final RecordingState state, final long position)
     {
         final long term = Math.floorDiv(position - 1, state.termLength()) * state.termLength();
         final long begin = Math.max(Math.max(state.start(), position - state.mtu()), term);
         final int length = (int)(position - begin);
-        if (length <= 0 || !BitUtil.isAligned(length, FRAME_ALIGNMENT))
+        if (length <= 0 || length % FRAME_ALIGNMENT != 0)
         {
             return null;
         }
@@ -29,13 +28,13 @@ public record Mark(int length, int checksum) implements Serializable
     }
 
     /** Whether the recording has other bytes before {@code position} than this mark, as far as is known. */
-    boolean isRewritten(final Log log, final RecordingState state, final long position)
+    public boolean isRewritten(final RecordedBytes log, final RecordingState state, final long position)
     {
         if (position - length < state.start() || position > state.end())
         {
             return false;
         }
-        final byte[] data = log.recordedBytes(state, position - length, length);
+        final byte[] data = log.recordedBytes(state, position - length, (int)length);
         return data != null && checksum(data) != checksum;
     }
 

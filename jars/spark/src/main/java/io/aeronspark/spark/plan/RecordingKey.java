@@ -1,13 +1,17 @@
 package io.aeronspark.spark.plan;
 
+import io.aeronspark.spark.error.PythonText;
 import java.util.Comparator;
+import java.util.regex.Pattern;
 
 /** Keys of recordings, as offsets and errors have them: {@code archive/id}. An archive's name may have slashes. */
 public final class RecordingKey
 {
     /** The order by archive and id. */
     public static final Comparator<String> ORDER =
-        Comparator.comparing(RecordingKey::archive).thenComparingLong(RecordingKey::id);
+        Comparator.comparing(RecordingKey::archive, PythonText::compare).thenComparingLong(RecordingKey::id);
+
+    private static final Pattern KEY = Pattern.compile(".+/(?:0|[1-9][0-9]{0,18})", Pattern.DOTALL);
 
     private RecordingKey()
     {
@@ -17,6 +21,21 @@ public final class RecordingKey
     public static String of(final String archive, final long id)
     {
         return archive + '/' + id;
+    }
+
+    /** Throw IllegalArgumentException for a text that is not a key. */
+    static void check(final String key)
+    {
+        if (!KEY.matcher(key).matches() || isTooLarge(key.substring(key.lastIndexOf('/') + 1)))
+        {
+            throw new IllegalArgumentException(PythonText.repr(key) + " is not '<archive>/<recording id>'");
+        }
+    }
+
+    private static boolean isTooLarge(final String digits)
+    {
+        final String largest = String.valueOf(Long.MAX_VALUE);
+        return digits.length() == largest.length() && digits.compareTo(largest) > 0;
     }
 
     /** Return the archive's name in a key. */

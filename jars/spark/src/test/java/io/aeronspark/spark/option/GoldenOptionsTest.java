@@ -1,8 +1,8 @@
 package io.aeronspark.spark.option;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import org.junit.jupiter.api.DynamicTest;
-import org.junit.jupiter.api.TestFactory;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.function.Executable;
 
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -11,6 +11,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 
+import static org.junit.jupiter.api.Assertions.assertAll;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 
@@ -19,19 +20,19 @@ class GoldenOptionsTest
 {
     private static final Path FILE = Path.of("..", "..", "tests", "golden", "spark", "options.jsonl");
 
-    @TestFactory
-    List<DynamicTest> shouldAnswerAsPython() throws IOException
+    @Test
+    void shouldAnswerAsPython() throws IOException
     {
-        final List<DynamicTest> tests = new ArrayList<>();
+        final List<Executable> cases = new ArrayList<>();
         for (final String line : Files.readAllLines(FILE, StandardCharsets.UTF_8))
         {
             final JsonNode golden = OptionAnswers.JSON.readTree(line);
-            tests.add(DynamicTest.dynamicTest(
-                golden.required("case").textValue(),
-                () -> assertEquals(
-                    golden.required("answer"), OptionAnswers.JSON.readTree(OptionAnswers.answer(golden).toString()))));
+            cases.add(() -> assertEquals(
+                golden.required("answer"),
+                OptionAnswers.JSON.readTree(OptionAnswers.answer(golden).toString()),
+                golden.required("case").textValue()));
         }
-        assertFalse(tests.isEmpty());
-        return tests;
+        assertFalse(cases.isEmpty());
+        assertAll(cases);
     }
 }

@@ -1,0 +1,154 @@
+package io.aeronspark.spark.plan;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.aeronspark.spark.error.AeronSparkError;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HexFormat;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * Answers cases of planning. As a program it reads a case from each line of its input, and writes the answer as a line:
+ * {@code tests/spark/test_jvm_planner.py} compares them with those of Python.
+ */
+public final class PlannerAnswers
+{
+    static final ObjectMapper JSON = new ObjectMapper();
+
+    private PlannerAnswers()
+    {
+    }
+
+    /** Answer the cases of the standard input until its end. */
+    public static void main(final String[] args) throws IOException
+    {
+        final PrintStream output = new PrintStream(System.out, false, StandardCharsets.UTF_8);
+        final BufferedReader input =
+            new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
+        for (String line = input.readLine(); line != null; line = input.readLine())
+        {
+            output.println(JSON.writeValueAsString(answer(JSON.readTree(line))));
+            output.flush();
+        }
+    }
+
+    static JsonNode answer(final JsonNode question)
+    {
+        final ObjectNode answer = JSON.createObjectNode();
+        try
+        {
+            return "mark".equals(question.required("do").textValue()) ?
+                answer.set("mark", mark(question)) : offset(question, answer);
+        }
+        catch (final RuntimeException ex)
+        {
+            if (!(ex instanceof AeronSparkError error))
+            {
+                throw ex;
+            }
+            answer.putObject("error").put("class", ex.getClass().getSimpleName())
+                .put("what", error.what()).put("remedy", error.remedy());
+            return answer;
+        }
+    }
+
+    /** Answer with the text of an offset, and whether it is the one that the case began with. */
+    private static JsonNode offset(final JsonNode question, final ObjectNode answer)
+    {
+        final QueryOffset start =
+            question.has("start") ? OffsetJson.parse(question.required("start").textValue()) : null;
+        final QueryOffset offset = switch (question.required("do").textValue())
+        {
+            case "parse" -> start;
+            case "first" -> QueryOffset.first(positions(question, "positions"), states(question), stream(question));
+            case "begin" -> start.begin(OffsetJson.parse(question.required("end").textValue()));
+            case "ofStream" -> start.ofStream(stream(question));
+            case "finish" -> start.finish(prints(question.required("finished")));
+            case "advance" -> start.advance(
+                positions(question, "positions"),
+                states(question),
+                positions(question, "begins"),
+                texts(question.required("finished")),
+                question.required("turn").textValue(),
+                texts(question.required("moved")));
+            default -> throw new IllegalStateException(question.toString());
+        };
+        return answer.put("text", OffsetJson.write(offset)).put("same", offset == start);
+    }
+
+    /** Answer with the mark of a position in a log that begins at 0, and whether another log is rewritten there. */
+    private static JsonNode mark(final JsonNode question)
+    {
+        final RecordingState state = states(question).get(0);
+        final long position = question.required("position").longValue();
+        final Mark mark = Mark.before(log(question.required("log")), state, position);
+        return mark == null ? JSON.nullNode() : JSON.createArrayNode()
+            .add(mark.length())
+            .add(Integer.toUnsignedLong(mark.checksum()))
+            .add(mark.isRewritten(log(question.required("later")), state, position));
+    }
+
+    private static RecordedBytes log(final JsonNode hex)
+    {
+        final byte[] bytes = HexFormat.of().parseHex(hex.textValue());
+        return (state, position, length) -> position + length > bytes.length ?
+            null : Arrays.copyOfRange(bytes, (int)position, (int)position + length);
+    }
+
+    private static SourceStream stream(final JsonNode question)
+    {
+        return SourceStream.of(question.required("channel").textValue(), question.required("streamId").intValue());
+    }
+
+    private static List<RecordingState> states(final JsonNode question)
+    {
+        final List<RecordingState> states = new ArrayList<>();
+        question.required("states").forEach((state) -> states.add(new RecordingState(
+            state.required("key").textValue(),
+            state.required("fingerprint").textValue(),
+            state.required("start").longValue(),
+            state.required("end").longValue(),
+            state.required("active").booleanValue(),
+            state.required("termLength").intValue(),
+            0,
+            state.required("mtu").intValue(),
+            0,
+            0,
+            "",
+            0,
+            Long.MAX_VALUE)));
+        return states;
+    }
+
+    private static Map<String, Long> positions(final JsonNode question, final String name)
+    {
+        final Map<String, Long> positions = new LinkedHashMap<>();
+        question.required(name).properties().forEach(
+            (one) -> positions.put(one.getKey(), one.getValue().longValue()));
+        return positions;
+    }
+
+    private static Map<String, String> prints(final JsonNode object)
+    {
+        final Map<String, String> prints = new LinkedHashMap<>();
+        object.properties().forEach((one) -> prints.put(one.getKey(), one.getValue().textValue()));
+        return prints;
+    }
+
+    private static List<String> texts(final JsonNode array)
+    {
+        final List<String> texts = new ArrayList<>();
+        array.forEach((text) -> texts.add(text.textValue()));
+        return texts;
+    }
+}
