@@ -25,7 +25,7 @@ from aeron_spark.aeron.publications import BatchPublication
 from aeron_spark.client import Client
 from aeron_spark.endpoint.access import ClientAccess
 from aeron_spark.endpoint.client_endpoint import make_endpoint
-from aeron_spark.endpoint.connection import Connection, ConnectionCore
+from aeron_spark.endpoint.connection import Connection
 from aeron_spark.endpoint.links import Link
 from aeron_spark.endpoint.loop import Loop
 from aeron_spark.endpoint.runtime import Runtime
@@ -111,13 +111,12 @@ class BenchmarkServer(BenchmarkEndpoint):
         self.messages = 0
         self.size = 0
         options, loop = LiveOptions(OPTIONS), Loop("aeron-spark-server")
-        runtime = Runtime(loop, lambda: options.value, Bus())
+        runtime = Runtime(loop, lambda: options.value, Bus(), BenchmarkConnection)
         self.server = ServerEndpoint(
             runtime,
             lambda: AeronServerTransport(self.aeron, idle=idle),
             ClientAccess(MemoryPeerStore(), options, StoredBans(), loop.executor(OPTIONS.deciders, "deciders")),
             options,
-            lambda peer, number: ConnectionCore(runtime, peer, number, BenchmarkConnection),
         )
         runtime.listeners.add("connect", self._connected)
         runtime.message_listeners.add(str, self._stop_encrypting)

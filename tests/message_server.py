@@ -37,14 +37,15 @@ class MessageServer(Endpoint):
     ) -> None:
         self.events: Final = events or EventLog(Bus())
         self.facts: Final = self.events.facts
-        self.runtime: Final = Runtime(loop or Loop("aeron-spark-server"), lambda: options.value, self.facts)
+        self.runtime: Final = Runtime(
+            loop or Loop("aeron-spark-server"), lambda: options.value, self.facts, connection_class
+        )
         deciders = self.runtime.loop.executor(options.value.deciders, "aeron-spark-decider")
         self.endpoint: Final = ServerEndpoint(
             self.runtime,
             open_transport,
             ClientAccess(store, options, bans or StoredBans(), deciders),
             options,
-            lambda peer, number: ConnectionCore(self.runtime, peer, number, connection_class),
             log_space,
         )
         self.endpoint.add_service(lambda connection: BulkLinkService(self.endpoint, connection).offer())

@@ -82,8 +82,7 @@ class ClientEndpoint:
     """One client of one server: implements ``RuntimeEndpoint``. Methods are for the event loop, unless noted.
 
     ``dial`` opens the transport at the first connect, unless :meth:`open` has opened it, and another one after the loss
-    of the media driver. It runs on a reused thread, and the key store on one of the listener pool. ``make(peer,
-    number)`` makes a connection, and raises what the program's connection class raises.
+    of the media driver. It runs on a reused thread, and the key store on one of the listener pool.
     """
 
     def __init__(
@@ -93,7 +92,6 @@ class ClientEndpoint:
         server: ServerName,
         store: PeerStore,
         options: ClientOptions,
-        make: Callable[[PeerInfo, int], ConnectionCore],
         random: Entropy,
     ) -> None:
         """Open nothing. ``random(n)`` returns n random bytes."""
@@ -120,7 +118,6 @@ class ClientEndpoint:
         """Whether the program closes the link to resume the session at once. Until then, senders wait."""
         self.store: Final = store
         self._dial: Final = dial
-        self._make: Final = make
         self._random: Final = random
         self._keys, self._psk = store.identity(), read_shared_secret(options.shared_secret_file)
         self._verifier: Final = ServerKeyVerifier(
@@ -585,7 +582,7 @@ class ClientEndpoint:
         changed = self._verifier.trust.remote_key_changed
         peer = self._seen_at(PeerInfo(accepted.server_key, self.options.tag or "", key_changed=changed))
         try:
-            connection = self._make(peer, number)
+            connection = self.runtime.make(peer, number)
         except Exception as error:  # of the program's connection class
             self._later(self.runtime.report, None, error)
             if self.session is None and candidate is None:
@@ -980,9 +977,5 @@ def make_endpoint(
     """Make the endpoint of a client with its runtime; start and open nothing. ``loop``: by default, a new one."""
     facts = Bus()
     facts.on(CallEnded, log_failed_call)
-    runtime = Runtime(loop or Loop(NAME), lambda: options, facts)
-
-    def make(peer: PeerInfo, number: int) -> ConnectionCore:
-        return ConnectionCore(runtime, peer, number, connection_class)
-
-    return ClientEndpoint(runtime, dial, server, store, options, make, secrets.token_bytes)
+    runtime = Runtime(loop or Loop(NAME), lambda: options, facts, connection_class)
+    return ClientEndpoint(runtime, dial, server, store, options, secrets.token_bytes)

@@ -7,12 +7,13 @@ from concurrent.futures import Future
 from typing import Final, Protocol
 
 from aeron_spark.endpoint.bulk_links import FOREIGN_IMAGE, BulkLinks
-from aeron_spark.endpoint.connection import ConnectionCore, ConnectionOwner
+from aeron_spark.endpoint.connection import Connection, ConnectionCore, ConnectionOwner
 from aeron_spark.endpoint.deliveries import SerialExecutor
 from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged, EndpointListeners
 from aeron_spark.endpoint.holds import ConnectionHolds
 from aeron_spark.endpoint.links import Link
 from aeron_spark.endpoint.loop import IDLE_WAIT_S, Loop
+from aeron_spark.endpoint.owner import PeerInfo
 from aeron_spark.endpoint.usage import EndpointTraffic
 from aeron_spark.errors import (
     AeronSparkError,
@@ -101,9 +102,16 @@ class Runtime(ConnectionOwner):
     Call :meth:`bind` first.
     """
 
-    def __init__(self, loop: Loop, options: Callable[[], EndpointOptions], facts: Bus) -> None:
-        """``options`` returns the present options."""
+    def __init__(
+        self,
+        loop: Loop,
+        options: Callable[[], EndpointOptions],
+        facts: Bus,
+        connection_class: type[Connection] = Connection,
+    ) -> None:
+        """``options`` returns the present options. Programs see connections as objects of ``connection_class``."""
         super().__init__(loop, options, facts)
+        self._connection_class: Final = connection_class
         self.listeners: Final = EndpointListeners(facts)
         self.pools: Final = [self.worker_pool]
         """The pools whose ``tick`` the event loop calls. Add others before the start."""
@@ -202,6 +210,10 @@ class Runtime(ConnectionOwner):
         self.loop.run_soon(lambda: self._endpoint.close_connection(connection, keep_session, self.loop.clock()))
 
     # For the endpoint, on the event loop.
+
+    def make(self, peer: PeerInfo, number: int) -> ConnectionCore:
+        """Make the connection with a peer. Raises what the program's connection class raises."""
+        return ConnectionCore(self, peer, number, self._connection_class)
 
     def add_link(self, connection: ConnectionCore, link: Link) -> None:
         """Give the frames of a link to a connection."""

@@ -32,7 +32,6 @@ from aeron_spark.endpoint.connection import ConnectionCore
 from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged, Ending
 from aeron_spark.endpoint.links import Link, ServerPath
 from aeron_spark.endpoint.loop import REOPEN_SECONDS
-from aeron_spark.endpoint.owner import PeerInfo
 from aeron_spark.endpoint.runtime import Runtime
 from aeron_spark.endpoint.server_sessions import (
     DRIVER_LOST,
@@ -106,15 +105,13 @@ class ServerEndpoint:
         open_transport: Callable[[], ServerTransport],
         access: ClientAccess,
         options: LiveOptions,
-        make: Callable[[PeerInfo, int], ConnectionCore],
         log_space: LogSpace | None = None,
         entropy: Entropy = secrets.token_bytes,
     ) -> None:
         """Start without clients. Below, ``now`` is in monotonic seconds.
 
-        ``listen`` calls ``open_transport``; after a loss of the media driver it runs on the listener pool. ``make``
-        makes the connection of a new session from its peer and its number, and may raise. ``log_space`` has the room
-        of the media driver's logs; None: no limit.
+        ``listen`` calls ``open_transport``; after a loss of the media driver it runs on the listener pool.
+        ``log_space`` has the room of the media driver's logs; None: no limit.
         """
         at_start = options.value
         self.access: Final = access
@@ -141,7 +138,6 @@ class ServerEndpoint:
         )
         self.live: Final = options
         self.runtime: Final = runtime
-        self._make: Final = make
         self._services: Final[list[Callable[[ConnectionCore], None]]] = []
         self._log_space: Final = log_space
         self._open_transport: Final = open_transport
@@ -719,7 +715,7 @@ class ServerEndpoint:
         session.ticket = offer.ticket
         self._end_expired(expired, now)
         try:
-            session.connection = self._make(client.peer, ids.session_in)
+            session.connection = self.runtime.make(client.peer, ids.session_in)
             for serve in self._services:
                 serve(session.connection)
         except Exception as error:  # of the program's connection class

@@ -15,10 +15,9 @@ from aeron_spark.aeron.counters import read_errors
 from aeron_spark.aeron.driver import aeron_version
 from aeron_spark.endpoint.access import ClientAccess, LogSpace
 from aeron_spark.endpoint.bulk_opening import BulkLinkService
-from aeron_spark.endpoint.connection import Connection, ConnectionCore, grant_of
+from aeron_spark.endpoint.connection import Connection, grant_of
 from aeron_spark.endpoint.endpoint import Endpoint
 from aeron_spark.endpoint.loop import Loop
-from aeron_spark.endpoint.owner import PeerInfo
 from aeron_spark.endpoint.runtime import Runtime
 from aeron_spark.endpoint.server_endpoint import ServerEndpoint
 from aeron_spark.errors import REFUSALS, AeronSparkError, RefusedError, SetupError
@@ -139,18 +138,13 @@ class Server(Endpoint):
     def _make_endpoint(self, connection_class: type[Connection]) -> ServerEndpoint:
         """Make the endpoint over the transport of the node, with its service for bulk links."""
         loop = Loop("aeron-spark-server")
-        runtime = Runtime(loop, lambda: self._live.value, self._facts)
+        runtime = Runtime(loop, lambda: self._live.value, self._facts, connection_class)
         deciders = loop.executor(self._live.value.deciders, "aeron-spark-decider")
-
-        def make(peer: PeerInfo, number: int) -> ConnectionCore:
-            return ConnectionCore(runtime, peer, number, connection_class)
-
         endpoint = ServerEndpoint(
             runtime,
             self._node.open_transport,
             ClientAccess(self._peers, self._live, self._bans, deciders),
             self._live,
-            make,
             LogSpace(self._driver_space),
         )
         endpoint.add_service(lambda connection: BulkLinkService(endpoint, connection).offer())

@@ -276,6 +276,7 @@ class FakeRuntime:
         self.types = Types()
         self.listeners = EndpointListeners(Bus())
         self.loop = FakeLoop(world)
+        self.make = world.make
         self._world = world
 
     def bind(self, endpoint: ClientEndpoint) -> None:
@@ -409,7 +410,7 @@ class ClientWorld:
         self._found: bytes | AeronSparkError | None = None
         self._background: dict[str, tuple[Callable[[], Any], Any]] = {}
         self.client = ClientEndpoint(
-            self.runtime, cast("Any", None), SERVER, self.store, options, cast("Any", self.make),
+            self.runtime, cast("Any", None), SERVER, self.store, options,
             random.Random(1).randbytes,
         )  # fmt: skip
         self.client.reconnect_while(lambda: self.is_in_use, self._report_unused)

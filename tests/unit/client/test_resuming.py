@@ -115,7 +115,7 @@ def test_row_54_clients_of_a_restarted_server_get_new_sessions(world: World) -> 
     first = world.server(store=store)
     client = world.client()
     old = client.connection
-    world.network.lose_driver(first._endpoint.transport.inbox)
+    world.network.lose_driver(first.endpoint.transport.inbox)
     world.network.refusal = "the driver is dead"
     first.close()
     world.network.refusal = ""

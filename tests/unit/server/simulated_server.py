@@ -187,7 +187,7 @@ class SimulatedServer:
         self.holds = SimpleNamespace()
         self.live = LiveOptions(options or ServerOptions())
         self.endpoint = ServerEndpoint(
-            self, lambda: self, self, self.live, self.make, self, random.Random(seed).randbytes  # type: ignore[arg-type]
+            self, lambda: self, self, self.live, self, random.Random(seed).randbytes  # type: ignore[arg-type]
         )  # fmt: skip
         self.endpoint.listen([ADDRESS])
 

@@ -94,7 +94,7 @@ def hint(server: SimulatedServer) -> RetryHint | RefusalHint:
 
 def test_a_server_that_does_not_listen_yet_has_no_transport() -> None:
     server = SimulatedServer()
-    endpoint = ServerEndpoint(server, lambda: server, server, server.live, server.make)  # type: ignore[arg-type]
+    endpoint = ServerEndpoint(server, lambda: server, server, server.live)  # type: ignore[arg-type]
     assert not endpoint.is_listening
     assert endpoint.own_statistics["dropped"] == 0
     with pytest.raises(UsageError, match="does not listen yet"):
