@@ -61,8 +61,6 @@ LONG_SIGNATURES: Final = {
 
 REPEATED_NAMES: Final = {
     "Client": 2,
-    "Invoke": 2,
-    "Proxy": 2,
     "StreamReader": 2,
     "Writer": 2,
     "StreamWriter": 2,

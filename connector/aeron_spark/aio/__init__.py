@@ -8,8 +8,9 @@ async with aio.connect("localhost:20121") as client:
 
 from __future__ import annotations
 
-from aeron_spark.aio.client import Client, Proxy, connect
+from aeron_spark.aio.client import Client, connect
 from aeron_spark.aio.reader import StreamReader
 from aeron_spark.aio.writer import BufferedWriter, StreamWriter
+from aeron_spark.protocol.rpc_objects import Proxy
 
 __all__ = ["BufferedWriter", "Client", "Proxy", "StreamReader", "StreamWriter", "connect"]

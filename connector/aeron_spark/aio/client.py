@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from aeron_spark import client as plain
 from aeron_spark.aio.own import OwnLoop
@@ -19,14 +19,11 @@ from aeron_spark.aio.writer import BufferedWriter, StreamWriter
 from aeron_spark.client.client import MIN_CONNECT_S, ClientState
 from aeron_spark.endpoint.client_endpoint import ClientEndpoint
 from aeron_spark.endpoint.connection import Connection, ConnectionCore
-from aeron_spark.endpoint.rpc import GRACE_S, STUCK_REMEDY, Pending
-from aeron_spark.endpoint.sender import CONFIRM_REMEDY, CONFIRMS
-from aeron_spark.errors import AeronSparkError, EndedError, UsageError, WaitTimeout
+from aeron_spark.errors import AeronSparkError, EndedError, UsageError
 from aeron_spark.process import ExitHook, bind_to_process
-from aeron_spark.protocol import rpc_objects
 from aeron_spark.protocol.access import PeerStore
-from aeron_spark.protocol.rpc_messages import Call, Create, check_timeout, describe_request
-from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, Mode, remote_of
+from aeron_spark.protocol.rpc_messages import Call, Create
+from aeron_spark.protocol.rpc_objects import Mode, Proxy, with_invoke
 from aeron_spark.stream_client.operations import AwaitedStreamOperations
 from aeron_spark.waiting import fail, resolve
 
@@ -38,205 +35,7 @@ if TYPE_CHECKING:
     from aeron_spark.stream_client.reader import StartOrEnd
 
 
-class Invoke(Protocol):
-    """Executes a call; in ``Mode.SYNC`` it returns the result or raises the error."""
-
-    def __call__(self, proxy: rpc_objects.Proxy, call: Call, mode: Mode, timeout: float | None) -> Awaitable[Any]: ...
-
-
-class Proxy:
-    """An object of the server. ``await proxy.describe("prices")`` calls a method, and waits 3 s at most.
-
-    ``proxy.with_timeout(seconds)``, ``proxy.oneway`` and ``proxy["name"]`` are as those of a proxy without asyncio.
-    A cancelled call may still run at the server.
-    """
-
-    __slots__ = ("_invoke", "_mode", "_proxy", "_timeout")
-
-    _invoke: Invoke
-    _mode: Mode
-    _proxy: rpc_objects.Proxy
-    _timeout: float | None
-
-    def __init__(
-        self, proxy: rpc_objects.Proxy, invoke: Invoke, mode: Mode = Mode.SYNC, timeout: float | None = CALL_TIMEOUT
-    ) -> None:
-        object.__setattr__(self, "_proxy", proxy)
-        object.__setattr__(self, "_invoke", invoke)
-        object.__setattr__(self, "_mode", mode)
-        object.__setattr__(self, "_timeout", check_timeout(timeout))
-
-    @property
-    def oneway(self) -> Proxy:
-        """A proxy of the same object whose calls return None when they are accepted, without a response."""
-        return Proxy(self._proxy, self._invoke, Mode.ONE_WAY, self._timeout)
-
-    def with_timeout(self, seconds: float | None) -> Proxy:
-        """Return a proxy of the same object with another timeout of its calls; 0 or None: until the connection ends."""
-        return Proxy(self._proxy, self._invoke, self._mode, seconds)
-
-    def __getitem__(self, method: str) -> Callable[..., Awaitable[Any]]:
-        """Return the remote method with this name."""
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            remote = remote_of(self._proxy)
-            if remote.ended:
-                raise EndedError(f"{self._proxy!r} {remote.ended}", remedy="Create or look up another object.")
-            request = Call(remote.target, method, *plain_call(args, kwargs))
-            return wrap(await self._invoke(self._proxy, request, self._mode, self._timeout), self._invoke)
-
-        call.__name__ = call.__qualname__ = method
-        return call
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        if name.startswith("_"):
-            raise AttributeError(f"{self._proxy!r} has no attribute {name!r}: private names cannot be called remotely")
-        return self[name]
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise UsageError(f"attribute {name} of {self._proxy!r} cannot be set remotely", remedy="Call a method.")
-
-    def __repr__(self) -> str:
-        return repr(self._proxy)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Proxy) and self._proxy == other._proxy
-
-    def __hash__(self) -> int:
-        return hash(self._proxy)
-
-
-def wrap(value: Any, invoke: Invoke) -> Any:
-    """Return the proxy for asyncio of a result that is a proxy; any other value unchanged."""
-    return Proxy(value, invoke) if isinstance(value, rpc_objects.Proxy) else value
-
-
-def plain_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call with the plain proxies of those for asyncio."""
-    return tuple(plain_value(value) for value in args), {name: plain_value(value) for name, value in kwargs.items()}
-
-
-def plain_value(value: Any) -> Any:
-    """Return the plain proxy of one for asyncio; any other value unchanged."""
-    return object.__getattribute__(value, "_proxy") if isinstance(value, Proxy) else value
-
-
 T = TypeVar("T")
-
-
-class OnThread(Protocol):
-    """Runs a call that waits on a thread of the client, and returns its result."""
-
-    def __call__(self, call: Callable[[], T]) -> Awaitable[T]: ...
-
-
-class Sending:
-    """The calls of one connection. Timeouts are in seconds; None: the endpoint's.
-
-    A record that waits for room is a future of the connection, and the event loop of the client accepts it. A message
-    or call of more than one record waits on a thread. The task that ends a wait withdraws a record that was not
-    accepted.
-    """
-
-    def __init__(self, own_loop: OwnLoop, connection: ConnectionCore, on_thread: OnThread) -> None:
-        self._connection: Final = connection
-        self._own_loop: Final = own_loop
-        self._on_thread: Final = on_thread
-
-    async def send(self, message: object, timeout: float | None, *, acknowledge: bool) -> None:
-        """Send a message; with ``acknowledge``, wait until the peer's listeners have returned."""
-        connection, seconds = self._connection, self._connection.send_seconds(timeout)
-        begun = connection.begin_send(message, acknowledge=acknowledge)
-        if begun is None:
-            await self._on_thread(
-                partial(connection.for_program.send, message, timeout=timeout, acknowledge=acknowledge)
-            )
-            return
-        accepted, confirmed = begun
-        end = self._own_loop.time() + seconds
-        try:
-            await self._accepted(accepted, seconds)
-            if confirmed is not None:
-                await self._own_loop.wait(confirmed, max(0.0, end - self._own_loop.time()))
-                if not confirmed.done():
-                    awaited = f"waited {seconds:.3g} s for {connection.label} {CONFIRMS}"
-                    raise WaitTimeout(awaited, remedy=CONFIRM_REMEDY)
-                confirmed.result()
-        finally:
-            if confirmed is not None:
-                confirmed.cancel()  # no effect on one that has ended
-
-    async def ping(self, timeout: float | None) -> float:
-        """Return the round-trip time in seconds."""
-        connection = self._connection
-        seconds = connection.ping_seconds(timeout)
-        what = f"the response of {connection.label} to a ping"
-        pong = connection.begin_ping(seconds)
-        return await self._own_loop.result_within(pong, seconds + GRACE_S, what, remedy=STUCK_REMEDY)
-
-    def remote(self, target: str | int) -> Proxy:
-        """Return a proxy of the peer's object."""
-        return Proxy(self._connection.for_program.remote(target), self.invoke)
-
-    async def create(self, factory: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> Proxy:
-        """Have the peer's factory create an object."""
-        create = Create(factory, *plain_call(args, kwargs))
-        seconds = CALL_TIMEOUT if timeout is None else timeout
-        begun = self._connection.rpc.begin(create, seconds)
-        if begun is not None:
-            created = await self._result(begun, create, seconds)
-        else:
-            make = partial(
-                self._connection.for_program.create, factory, *create.args, timeout=timeout, **(create.kwargs or {})
-            )
-            created = await self._on_thread(make)
-        proxy: Proxy = wrap(created, self.invoke)
-        return proxy
-
-    async def delete(self, proxy: Proxy, timeout: float | None) -> None:
-        """Delete an object that the peer created."""
-        await self._on_thread(partial(self._connection.for_program.delete, plain_value(proxy), timeout=timeout))
-
-    async def invoke(self, proxy: rpc_objects.Proxy, call: Call, mode: Mode, timeout: float | None) -> Any:
-        """Call a remote method; return its result, or None when a one-way call is accepted."""
-        self._own_loop.check()
-        if mode is Mode.ONE_WAY:
-            accepted = self._connection.rpc.begin_one_way(call)
-            if accepted is not None:
-                await self._accepted(accepted, self._connection.send_seconds(timeout))
-                return None
-        else:
-            begun = self._connection.rpc.begin(call, timeout)
-            if begun is not None:
-                return await self._result(begun, call, timeout)
-        method = rpc_objects.Proxy(rpc_objects.remote_of(proxy), mode, timeout)[call.method]
-        return await self._on_thread(partial(method, *call.args, **(call.kwargs or {})))
-
-    async def _result(self, begun: Pending, request: Call | Create, timeout: float | None) -> object:
-        try:
-            await self._accepted(begun.accepted, timeout or self._connection.send_seconds(None))
-            # The client's event loop ends the call at its deadline. The grace is for a loop that is late.
-            what = f"the response to {describe_request(request)}"
-            timeout_s = timeout + GRACE_S if timeout else None
-            response = await self._own_loop.result_within(begun.response, timeout_s, what, remedy=STUCK_REMEDY)
-        finally:
-            begun.response.cancel()  # no effect on one that has ended
-        return begun.decode(response)
-
-    async def _accepted(self, accepted: Future[None], seconds: float) -> None:
-        """Wait until a record is accepted. Otherwise it is not sent: raises WaitTimeout after ``seconds``."""
-        sender = self._connection.sender
-        try:
-            is_ended = await self._own_loop.wait(accepted, seconds)
-        except BaseException:  # the task is cancelled
-            sender.withdraw(accepted)
-            raise
-        if not is_ended and sender.withdraw(accepted):
-            raise sender.no_room_error()
-        await self._own_loop.wait(accepted)  # accepted a moment ago, and about to end
-        accepted.result()
-
-
 S = TypeVar("S", StreamReader, StreamWriter, BufferedWriter)
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -461,7 +260,11 @@ class Client(AwaitedStreamOperations):
 
     async def send(self, message: object, *, timeout: float | None = None, acknowledge: bool = False) -> None:
         """Send a message; see ``Connection.send``. A message of more than one record waits on a thread."""
-        await self._sending().send(message, timeout, acknowledge=acknowledge)
+        core = self._core()
+        seconds = core.send_seconds(timeout)
+        pending = core.begin_send(message, seconds, acknowledge=acknowledge, threads=self._threads)
+        if pending is not None:
+            await self._own_loop.result(pending)
 
     async def send_many(self, messages: Sequence[object], *, timeout: float | None = None) -> None:
         """Send many messages, on a thread; see ``Connection.send_many``."""
@@ -473,19 +276,39 @@ class Client(AwaitedStreamOperations):
 
     async def ping(self, timeout: float | None = None) -> float:
         """Return the round-trip time in seconds."""
-        return await self._sending().ping(timeout)
+        core = self._core()
+        return await self._own_loop.result(core.begin_ping(core.ping_seconds(timeout)))
 
     def remote(self, target: str | int) -> Proxy:
-        """Return a proxy of the server's object of this name or number, whose methods are awaited."""
-        return self._sending().remote(target)
+        """Return a proxy of the server's object of this name or number, whose methods are awaited.
+
+        The server may still run a cancelled call.
+        """
+        core = self._core()
+        proxy: Proxy = self._awaited(core, core.rpc.objects.proxy(target))
+        return proxy
 
     async def create(self, factory: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> Proxy:
         """Have the server's factory of this name create an object, and return its proxy."""
-        return await self._sending().create(factory, args, kwargs, timeout)
+        core = self._core()
+        pending = core.rpc.begin(Create(factory, args, kwargs), core.call_seconds(timeout), self._threads)
+        proxy: Proxy = self._awaited(core, await self._own_loop.result(pending))
+        return proxy
 
     async def delete(self, proxy: Proxy, *, timeout: float | None = None) -> None:
         """Delete an object that the server created for this client."""
-        await self._sending().delete(proxy, timeout)
+        core = self._core()
+        await self._own_loop.result(core.rpc.begin_delete(proxy, core.call_seconds(timeout), self._threads))
+
+    def _awaited(self, core: ConnectionCore, value: Any) -> Any:
+        """Return a proxy of the same object whose calls are awaited; another value unchanged."""
+
+        async def invoke(call: Call, mode: Mode, timeout: float | None) -> Any:
+            self._own_loop.check()
+            pending = core.rpc.begin_call(call, mode, timeout, self._threads)
+            return None if pending is None else self._awaited(core, await self._own_loop.result(pending))
+
+        return with_invoke(value, invoke)
 
     # Streams: the operations on them are those of AwaitedStreamOperations.
 
@@ -580,10 +403,11 @@ class Client(AwaitedStreamOperations):
             raise UsageError("the client is not open", remedy="Use it in an `async with` block.")
         return self._client
 
-    def _sending(self) -> Sending:
+    def _core(self) -> ConnectionCore:
+        """Return the connection. Raises as :meth:`_opened`, and while the client has no session."""
         self._opened()
         assert self._endpoint is not None  # that of the opened client
-        return Sending(self._own_loop, self._endpoint.require_connection(), self._on_thread)
+        return self._endpoint.require_connection()
 
     async def _on_thread(self, call: Callable[[], T]) -> T:
         """Return the result of a call that waits, on a thread of the client. A cancellation ends the wait only."""

@@ -13,7 +13,8 @@ from queue import SimpleQueue
 from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
-from aeron_spark.errors import EndedError, UsageError, WaitTimeout
+from aeron_spark.endpoint.sender import Pending
+from aeron_spark.errors import EndedError, UsageError
 from aeron_spark.waiting import fail, resolve
 
 T = TypeVar("T")
@@ -46,10 +47,6 @@ class OwnLoop:
             remedy="Use it in the event loop that opened it. Another thread calls asyncio.run_coroutine_threadsafe.",
         )
 
-    def time(self) -> float:
-        """Return the time of the event loop in seconds."""
-        return self._loop.time()
-
     async def wait(self, future: Future[Any], seconds: float | None = None) -> bool:
         """Wait until a future of another thread has ended; return False if it has not after ``seconds``.
 
@@ -71,11 +68,13 @@ class OwnLoop:
                     timer.cancel()
         return future.done()
 
-    async def result_within(self, future: Future[T], seconds: float | None, awaited: str, *, remedy: str) -> T:
-        """Return the future's result. Raises its error, and WaitTimeout after ``seconds`` (None: no deadline)."""
-        if not await self.wait(future, seconds):
-            raise WaitTimeout(f"waited {seconds:.3g} s for {awaited}", remedy=remedy)
-        return future.result()
+    async def result(self, pending: Pending[T]) -> T:
+        """Return the result of a wait for the peer, or raise its error. A cancellation cancels the wait."""
+        try:
+            await self.wait(pending.future, pending.remaining_s)
+            return pending.take()
+        finally:
+            pending.cancel()
 
     def _wake(self, future: Future[Any]) -> None:
         with suppress(RuntimeError):  # the event loop is closed: none of its tasks waits

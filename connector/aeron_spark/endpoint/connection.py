@@ -9,8 +9,9 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,11 +23,11 @@ from aeron_spark.endpoint.deliveries import (
     SerialExecutor,
     messages_of,
 )
-from aeron_spark.endpoint.links import Link
+from aeron_spark.endpoint.links import OFFER_TIMEOUT_S, Link
 from aeron_spark.endpoint.owner import EndpointServices, PeerInfo
 from aeron_spark.endpoint.peer_calls import PeerCalls
-from aeron_spark.endpoint.rpc import GRACE_S, STUCK_REMEDY, Rpc
-from aeron_spark.endpoint.sender import Sender
+from aeron_spark.endpoint.rpc import Rpc
+from aeron_spark.endpoint.sender import Pending, Sender
 from aeron_spark.endpoint.spill import content_of
 from aeron_spark.endpoint.transfers import Transfers
 from aeron_spark.endpoint.usage import Traffic
@@ -35,9 +36,9 @@ from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
     EndedError,
+    OptionError,
     RefusedError,
     UsageError,
-    WaitTimeout,
 )
 from aeron_spark.process import bind_to_process
 from aeron_spark.protocol.frames import (
@@ -57,8 +58,8 @@ from aeron_spark.protocol.grants import EVERYTHING, Grant
 from aeron_spark.protocol.liveness import FIRST_MEASUREMENT, Answers, Expiry, Liveness, Pings, RoundTrip
 from aeron_spark.protocol.message_types import TYPE_ID, BuiltIn, Encoded
 from aeron_spark.protocol.rpc_dispatch import ObjectService, PeerCall, Service, memory_refusal
-from aeron_spark.protocol.rpc_messages import FIRST_SERVICE, Target, call_name, text_of
-from aeron_spark.protocol.rpc_objects import Origin, Proxy
+from aeron_spark.protocol.rpc_messages import FIRST_SERVICE, Create, Target, call_name, text_of
+from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, Origin, Proxy
 from aeron_spark.protocol.session import Session
 from aeron_spark.protocol.transfers import Purpose, ReceivedTransfer, TransferStart
 from aeron_spark.transport.api import OfferResult
@@ -140,8 +141,8 @@ class ConnectionCore:
         self.listeners: Listeners[Callable[[Any], object]] = Listeners()
         self.disconnect_listeners: list[Callable[[Connection], object]] = []
         self._times = times = options.times
-        self._pings = Pings(times.ping_seconds)
-        self._ping_waiters: dict[int, Future[float]] = {}  # by number
+        self._pings = Pings()
+        self._pongs: dict[int, Future[float]] = {}  # by number
         self._round_trip = RoundTrip(times.keep_alive_seconds, now) if times.measures_round_trip else None
         self._watch_link(now)
         self._delivering = SerialExecutor(loop.pool, options.queue_bytes, self._has_room)
@@ -226,6 +227,10 @@ class ConnectionCore:
         """Return the seconds that a program waits for the response to a ping: its own, or else the endpoint's."""
         return self.owner.options.times.ping_seconds if timeout is None else timeout
 
+    def call_seconds(self, timeout: float | None) -> float:
+        """Return the seconds that a program waits for a creation or deletion: its own, or else those of a call."""
+        return CALL_TIMEOUT if timeout is None else timeout
+
     def close(self, *, keep_session: bool) -> None:
         """Close as :meth:`Connection.close` does."""
         self.owner.close_connection(self, keep_session)
@@ -246,29 +251,35 @@ class ConnectionCore:
         """Send a message, in a record or as a transfer. Each of its records may wait ``seconds`` for room."""
         longest = self.session.limits.max_record_bytes - NUMBER_BYTES
         if not acknowledge and type(message) is bytes and len(message) + len(BYTES_HEAD) <= longest:
-            self.sender.push(RecordKind.MESSAGE, BYTES_HEAD + message, self.loop.clock() + seconds)
+            waits = self.sender.begin_push(RecordKind.MESSAGE, BYTES_HEAD + message, None, OFFER_TIMEOUT_S)
+            if waits is not None:
+                self.sender.wait_for_room(waits, seconds).result()
             return
-        encoded = self.owner.types.encode(message, self.rpc.objects)
-        if encoded.size > longest:
-            confirm = (lambda: self.sender.send_confirmed(b"", seconds)) if acknowledge else None
-            self.transfers.send_message(encoded, seconds, confirm)
-        elif acknowledge:
-            self.sender.send_confirmed(_joined(encoded), seconds)
-        else:
-            self.sender.push(RecordKind.MESSAGE, _joined(encoded), self.loop.clock() + seconds)
+        pending = self.begin_send(message, seconds, acknowledge=acknowledge)
+        if pending is not None:
+            pending.result()
 
-    def begin_send(self, message: object, *, acknowledge: bool) -> tuple[Future[None], Future[None] | None] | None:
-        """Send a message as soon as there is room, without waiting; None if it is too large for a record.
+    def begin_send(
+        self, message: object, seconds: float, *, acknowledge: bool, threads: Executor | None = None
+    ) -> Pending[None] | None:
+        """Send a message as soon as there is room; return the wait for that, None if it was accepted at once.
 
-        Returns the future of its acceptance, and with ``acknowledge`` that of its confirmation. A program that does not
-        wait any more withdraws the first (``Sender.withdraw``), and cancels the second.
+        With ``acknowledge`` it is the wait until the peer's listeners have returned. A message that is too large for a
+        record is sent on ``threads``; None: on this thread, which waits.
         """
         encoded = self.owner.types.encode(message, self.rpc.objects)
         if encoded.size + NUMBER_BYTES > self.session.limits.max_record_bytes:
+            confirm = (lambda: self.sender.begin_confirmed(b"", seconds).result()) if acknowledge else None
+            send = partial(self.transfers.send_message, encoded, seconds, confirm)
+            if threads is not None:
+                return Pending(self.sender, threads.submit(send), None, "a large message to be sent")
+            send()
             return None
+        offer_s = OFFER_TIMEOUT_S if threads is None else 0.0
         if acknowledge:
-            return self.sender.begin_confirmed(_joined(encoded))
-        return self.sender.begin_push(RecordKind.MESSAGE, _joined(encoded)), None
+            return self.sender.begin_confirmed(_joined(encoded), seconds, offer_s=offer_s)
+        waits = self.sender.begin_push(RecordKind.MESSAGE, _joined(encoded), None, offer_s)
+        return None if waits is None else self.sender.wait_for_room(waits, seconds)
 
     def send_many(self, messages: Sequence[object], seconds: float) -> None:
         """Send messages with many in a frame."""
@@ -282,22 +293,33 @@ class ConnectionCore:
             else:
                 self.sender.push_many(RecordKind.MESSAGE, payloads, self.loop.clock() + seconds)
 
-    def begin_ping(self, seconds: float) -> Future[float]:
-        """Send a ping that ends after ``seconds``; return the future of its round-trip time.
+    def begin_ping(self, seconds: float) -> Pending[float]:
+        """Send a ping; return the wait for its pong, whose result is the round-trip time in seconds.
 
-        Raises as :meth:`Connection.ping`, and the future fails so.
+        Raises as :meth:`Connection.ping`.
         """
-        waiter: Future[float] = Future()
+        if not 0 < seconds < float("inf"):
+            raise OptionError(
+                f"the timeout of a ping is {seconds} s, expected more than 0", remedy="Use a timeout above 0."
+            )
+        pong: Future[float] = Future()
         with self.state_lock:
             self.sender.check()
             if not self.connected:
                 raise ConnectError(f"{self.label} is not connected", remedy="Try again when it has resumed.")
-            number = self._pings.start(self.loop.clock(), seconds)
+            number = self._pings.start(self.loop.clock())
             if number is None:
                 raise UsageError("too many pings wait for their responses", remedy="Wait for some of them.")
-            self._ping_waiters[number] = waiter
+            self._pongs[number] = pong
+        pong.add_done_callback(lambda _: self._end_ping(number))
         self.sender.push_unsequenced(RecordKind.PING, encode_number(number))
-        return waiter
+        what = f"the response of {self.label} to a ping"
+        return Pending(self.sender, pong, seconds, what, "Check the network.")
+
+    def _end_ping(self, number: int) -> None:
+        with self.state_lock:
+            self._pings.end(number)
+            self._pongs.pop(number, None)
 
     # For the event loop.
 
@@ -405,16 +427,15 @@ class ConnectionCore:
             return
         with self.state_lock:
             round_trip = self._pings.pong(number, now)
-            waiter = None if round_trip is None else self._ping_waiters.pop(number, None)
-        if waiter is not None and round_trip is not None:
-            resolve(waiter, round_trip)
+            pong = self._pongs.get(number)
+        if pong is not None and round_trip is not None:
+            resolve(pong, round_trip)
 
     def tick(self, now: float) -> float | None:
         """Do the work that is due at ``now``; return for how many seconds the link was silent, if that ends it.
 
         Raises the error with which the endpoint must end the connection.
         """
-        self._end_pings(now)
         if self.closed:
             return None
         deferred, limit = self.sender.deferred_bytes, self.session.limits.buffer_bytes
@@ -430,17 +451,6 @@ class ConnectionCore:
         if is_due or self.sender.is_blocked or self.sender.has_unsequenced:
             self.sender.flush()
         return silent_s
-
-    def _end_pings(self, now: float) -> None:
-        deadline = self._pings.deadline()
-        if deadline is None or deadline > now:
-            return
-        with self.state_lock:
-            waiters = [self._ping_waiters.pop(number, None) for number in self._pings.expire(now)]
-        for waiter in waiters:
-            if waiter is not None:
-                text = f"no response to a ping of {self.label} in time"
-                fail(waiter, WaitTimeout(text, remedy="Check the network."))
 
     def _silence(self, now: float) -> float | None:
         """Ask the peer for a sign of life if that is due; return how long the link was silent, if that ends it."""
@@ -467,9 +477,9 @@ class ConnectionCore:
         if self.closed:
             return None
         with self.state_lock:
-            session, pings = self.session, self._pings.deadline()
+            session = self.session
             is_paused = session.attached and session.acks_paused
-            dues = [pings, None if is_paused else session.deadline()]
+            dues = [None if is_paused else session.deadline()]
             if session.attached:
                 dues += [self.sender.keep_alive.deadline(), self._expiry.deadline()]
                 dues.append(None if is_paused else self._answers.deadline())
@@ -502,21 +512,13 @@ class ConnectionCore:
         self.rpc.close(error.what)
         self.peer_calls.close()
         self.transfers.close()
-        with self.state_lock:
-            self._pings.cancel()
-            waiters, self._ping_waiters = self._ping_waiters, {}
-        for waiter in waiters.values():
-            fail(waiter, error)
+        for pong in list(self._pongs.values()):
+            fail(pong, error)
         return unacknowledged
 
     def messages_of(self, records: Sequence[OutgoingRecord]) -> tuple[object, ...]:
         """Return the messages and files of the records that ``end`` returned."""
         return tuple(messages_of(records, self.owner.types, self.transfers.unconfirmed()))
-
-    def ends_wait_by(self, at: float) -> bool:
-        """Whether a ping that waits for its response has its deadline by ``at``, in monotonic seconds."""
-        deadline = self._pings.deadline()
-        return deadline is not None and deadline <= at
 
     @property
     def held_bytes(self) -> int:
@@ -818,21 +820,20 @@ class Connection:
 
     def create(self, factory: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> Proxy:
         """Have the peer's factory of this name create an object, and return its proxy."""
-        return self._core.rpc.create(factory, args, kwargs, timeout)
+        create = Create(factory, args, kwargs)
+        proxy: Proxy = self._core.rpc.begin(create, self._core.call_seconds(timeout)).result()
+        return proxy
 
     def delete(self, proxy: Proxy, *, timeout: float | None = None) -> None:
         """Delete an object that the peer created for this endpoint."""
-        self._core.rpc.delete(proxy, timeout)
+        self._core.rpc.begin_delete(proxy, self._core.call_seconds(timeout)).result()
 
     def ping(self, timeout: float | None = None) -> float:
         """Return the round-trip time to the peer's endpoint in seconds.
 
         Raises WaitTimeout without a response within ``timeout`` seconds, ConnectError while no link is connected.
         """
-        seconds = self._core.ping_seconds(timeout)
-        # The event loop ends the ping at its deadline, and ``end`` after the end of the event loop.
-        what = f"the response of {self.label} to a ping"
-        return self._core.loop.wait(self._core.begin_ping(seconds), seconds + GRACE_S, what, remedy=STUCK_REMEDY)
+        return self._core.begin_ping(self._core.ping_seconds(timeout)).result()
 
     def close(self, *, keep_session: bool = False) -> None:
         """Close: send the unsent messages, for some seconds at most, then CLOSE.

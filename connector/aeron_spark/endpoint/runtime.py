@@ -12,7 +12,7 @@ from aeron_spark.endpoint.deliveries import SerialExecutor
 from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged, EndpointListeners
 from aeron_spark.endpoint.holds import ConnectionHolds
 from aeron_spark.endpoint.links import Link
-from aeron_spark.endpoint.loop import IDLE_WAIT_S, Loop
+from aeron_spark.endpoint.loop import Loop
 from aeron_spark.endpoint.owner import PeerInfo
 from aeron_spark.endpoint.usage import EndpointTraffic
 from aeron_spark.errors import (
@@ -257,9 +257,7 @@ class Runtime(ConnectionOwner):
 
     def is_idle(self, now: float) -> bool:
         """Whether no connection and no pool needs a tick within IDLE_WAIT_S."""
-        if self._touched or not self._endpoint.is_idle or any(pool.has_waiting for pool in self.pools):
-            return False
-        return not any(connection.ends_wait_by(now + IDLE_WAIT_S) for connection in self._endpoint.connections)
+        return self._endpoint.is_idle and not self._touched and not any(pool.has_waiting for pool in self.pools)
 
     def tick(self, now: float) -> None:
         """Check the connections, and do what is due."""

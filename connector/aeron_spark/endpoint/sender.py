@@ -12,9 +12,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from typing import Final
+from typing import Any, Final, Generic, TypeVar, cast
 
 from aeron_spark.endpoint.links import OFFER_TIMEOUT_S, Link
 from aeron_spark.endpoint.loop import Loop
@@ -25,27 +25,89 @@ from aeron_spark.protocol.session import RECORD_COST, Pushed, Session
 from aeron_spark.transport.api import OfferResult
 from aeron_spark.waiting import fail, resolve
 
-DISCONNECTED_POLL_S: Final = 0.05  # between two checks of a sender without a link
-ROOM_POLL_S: Final = 0.002  # between two checks of a sender without room; an acknowledgement ends the wait
+DRAIN_POLL_S: Final = 0.002  # between two checks whether all is acknowledged; an acknowledgement ends the wait
 MAX_UNSEQUENCED: Final = 4_096  # waiting records; a peer that sends more pings does not read the pongs
 MAX_UNSEQUENCED_PER_FRAME: Final = 128  # records; more wait for the next frame
 CONFIRMS: Final = "to confirm that its listeners have returned"
 CONFIRM_REMEDY: Final = "Increase the timeout. The message may still be delivered."
 
+T = TypeVar("T")
+
 _NO_RECORDS: Final[tuple[OutgoingRecord, ...]] = ()
+
+
+class Pending(Generic[T]):
+    """A wait for the peer: for room, for a confirmation, for a pong, or for the response to a request.
+
+    ``future`` ends with what arrives, from which ``decode`` makes the result; by default it is the result. ``seconds``
+    bound the wait, from now; None: until the connection ends. The error of a longer wait says ``what`` it waited for,
+    and has the ``remedy``. If the record still waits for room then, it is not sent, and the error says so.
+
+    A thread calls :meth:`result`. An event loop waits for ``future`` itself, for ``remaining_s``, then calls
+    :meth:`take`, and :meth:`cancel` in each case.
+    """
+
+    __slots__ = ("_decode", "_end", "_sender", "future", "remedy", "seconds", "what")
+
+    def __init__(
+        self,
+        sender: Sender,
+        future: Future[Any],
+        seconds: float | None,
+        what: str,
+        remedy: str = "",
+        decode: Callable[[Any], T] | None = None,
+    ) -> None:
+        self.future: Final = future
+        self.seconds: Final = seconds
+        self.what: Final = what
+        self.remedy: Final = remedy
+        self._sender: Final = sender
+        self._decode: Final = decode
+        self._end: Final = None if seconds is None else sender.clock() + seconds
+
+    @property
+    def remaining_s(self) -> float | None:
+        """The seconds that remain of the wait, at least 0; None: it has no deadline."""
+        return None if self._end is None else max(0.0, self._end - self._sender.clock())
+
+    def result(self) -> T:
+        """Wait, and return the result, or raise the error. Not for the event loop of the endpoint."""
+        try:
+            with suppress(WaitTimeout):  # ``take`` raises it
+                self._sender.loop.wait(self.future, self.remaining_s, self.what)
+            return self.take()
+        finally:
+            self.cancel()
+
+    def take(self) -> T:
+        """Return the result, or raise the error, after the wait: also WaitTimeout if the future is not done."""
+        if not self.future.done():
+            if self._sender.withdraw(self.future):
+                raise self._sender.no_room_error()
+            if not self.future.done():
+                raise WaitTimeout(f"waited {self.seconds:.3g} s for {self.what}", remedy=self.remedy)
+        found = self.future.result()
+        return cast(T, found) if self._decode is None else self._decode(found)
+
+    def cancel(self) -> None:
+        """Wait no more: a record that still waits for room is not sent. No effect on a wait that has ended."""
+        if not self.future.done():
+            self._sender.withdraw(self.future)
+            self.future.cancel()
 
 
 class Sender:
     """The sending half of a connection. Thread-safe.
 
     ``session`` numbers, keeps and repeats the sequenced records. ``state_lock`` guards it, and the records that wait.
-    ``room`` is notified when more records may be accepted.
+    ``progress`` is notified when the peer has acknowledged records, and when the link changes.
     """
 
     def __init__(
         self, session: Session, times: Times, state_lock: threading.RLock, label: Callable[[], str], loop: Loop
     ) -> None:
-        self.room = loop.condition(state_lock)
+        self.progress = loop.condition(state_lock)
         self.link: Link | None = None
         self.error: AeronSparkError | None = None
         """The error of :meth:`close`."""
@@ -65,8 +127,8 @@ class Sender:
         self._refusal: AeronSparkError | None = None
         self._unsequenced: deque[OutgoingRecord] = deque()
         self._deferred: deque[tuple[int, bytes]] = deque()
-        # records of ``begin_push`` that wait for room, in order
-        self._begun: dict[Future[None], tuple[int, bytes]] = {}
+        # records of ``begin_push`` that wait for room, in order, and whether their futures wait for that alone
+        self._begun: dict[Future[Any], tuple[int, Buffer, bool]] = {}
         self._numbers = itertools.count(1)
         self._unconfirmed: dict[int, Future[None]] = {}  # by the number of the message
 
@@ -119,15 +181,9 @@ class Sender:
         Raises WaitTimeout with the result that Aeron gave last, ConnectError without buffering while no link is
         connected, and as :meth:`check` and ``Session.push``.
         """
-        while True:
-            with self.state_lock:
-                if self.error is not None or self._refusal is not None:
-                    self.check()
-                pushed = self.session.push(kind, payload, self.clock())
-            self.flush(OFFER_TIMEOUT_S)
-            if pushed is Pushed.ACCEPTED:
-                return
-            self._wait_for_room(end, pushed)
+        waits = self.begin_push(kind, payload, None, OFFER_TIMEOUT_S)
+        if waits is not None:
+            self.wait_for_room(waits, end - self.clock()).result()
 
     def push_many(self, kind: int, payloads: Sequence[Buffer], end: float) -> None:
         """Push records of one kind, many to a frame. Waits and raises as :meth:`push`."""
@@ -135,41 +191,54 @@ class Sender:
         while done < len(payloads):
             with self.state_lock:
                 self.check()
-                accepted, pushed = self.session.push_many(kind, payloads[done:], self.clock())
+                accepted = 0 if self._begun else self.session.push_many(kind, payloads[done:], self.clock())[0]
             done += accepted
             self.flush(OFFER_TIMEOUT_S)
-            if pushed is not Pushed.ACCEPTED:
-                self._wait_for_room(end, pushed)
+            if done < len(payloads):
+                self.push(kind, payloads[done], end)
+                done += 1
 
-    def begin_push(self, kind: int, payload: bytes) -> Future[None]:
-        """Push a sequenced record as soon as there is room, and send it; return at once with a future of that.
+    def begin_push(
+        self, kind: int, payload: Buffer, future: Future[Any] | None = None, offer_s: float = 0.0
+    ) -> Future[Any] | None:
+        """Push a sequenced record and send it. Without room it waits, in the order of these calls.
 
-        The records of these calls are pushed in their order. The future fails with the errors of :meth:`push` but
-        WaitTimeout: the caller may :meth:`withdraw` the record instead.
+        Returns None if it was accepted at once. A record that waits has ``future``, which fails with the errors of
+        :meth:`push` except WaitTimeout; by default a new one, which ends when the record is accepted. The caller may
+        :meth:`withdraw` it. Each frame waits up to ``offer_s`` for Aeron to take it.
         """
-        accepted: Future[None] = Future()
         with self.state_lock:
-            self._begun[accepted] = (kind, payload)
-        self.push_begun()
-        self.flush()
-        return accepted
+            if self.error is not None or self._refusal is not None:
+                self.check()
+            pushed = Pushed.FULL if self._begun else self.session.push(kind, payload, self.clock())
+            if pushed is not Pushed.ACCEPTED:
+                waits: Future[Any] = Future() if future is None else future
+                if pushed is Pushed.FULL:
+                    self._begun[waits] = (kind, payload, future is None)
+        self.flush(offer_s)
+        if pushed is Pushed.ACCEPTED:
+            return None
+        if pushed is Pushed.NOT_CONNECTED:
+            raise self._not_connected_error()
+        return waits
 
-    def withdraw(self, accepted: Future[None]) -> bool:
+    def wait_for_room(self, future: Future[Any], seconds: float) -> Pending[None]:
+        """Return the wait for room of a record of :meth:`begin_push`, ``seconds`` from now at most."""
+        return Pending(self, future, seconds, f"room for a message to {self._label()}")
+
+    def withdraw(self, future: Future[Any]) -> bool:
         """Drop the record of a ``begin_push`` if it was not pushed yet; return whether it was dropped."""
         with self.state_lock:
-            return self._begun.pop(accepted, None) is not None
+            return self._begun.pop(future, None) is not None
 
     def push_begun(self) -> bool:
-        """Push the records of ``begin_push`` for which there is room, and end their futures; return whether any was.
-
-        The callbacks of the futures run on this thread, without a lock.
-        """
-        if not self._begun:  # read without the lock: who adds a record calls this afterwards
+        """Push the records of ``begin_push`` for which there is room; return whether one has ended its wait."""
+        if not self._begun:  # read without the lock: a record that is added meanwhile was refused for want of room
             return False
-        ended: list[tuple[Future[None], AeronSparkError | None]] = []
-        with self.state_lock:
+        has_ended = False
+        with self.state_lock:  # also while futures end: a record that was not withdrawn has a future that is done
             while self._begun:
-                accepted, (kind, payload) = next(iter(self._begun.items()))
+                future, (kind, payload, is_for_room) = next(iter(self._begun.items()))
                 error: AeronSparkError | None = None
                 try:
                     self.check()
@@ -180,14 +249,13 @@ class Sender:
                     if pushed is Pushed.FULL:
                         break
                     error = None if pushed is Pushed.ACCEPTED else self._not_connected_error()
-                del self._begun[accepted]
-                ended.append((accepted, error))
-        for accepted, error in ended:
-            if error is None:
-                resolve(accepted, None)
-            else:
-                fail(accepted, error)
-        return bool(ended)
+                del self._begun[future]
+                has_ended = True
+                if error is not None:
+                    fail(future, error)
+                elif is_for_room:
+                    resolve(future, None)
+        return has_ended
 
     def reply(self, kind: int, payload: bytes) -> None:
         """Send a sequenced record without waiting. Without room it is deferred, and the event loop sends it later.
@@ -206,7 +274,7 @@ class Sender:
 
         The caller has the state lock, and calls :meth:`push_begun` and :meth:`flush` without it afterwards.
         """
-        self.room.notify_all()
+        self.progress.notify_all()
         had_deferred = bool(self._deferred)
         self._push_deferred(now)
         return had_deferred
@@ -214,39 +282,31 @@ class Sender:
     def drain(self, end: float) -> bool:
         """Wait until the peer has received all records, or until ``end`` (monotonic seconds); return whether it has."""
         session = self.session
-        with self.room:
+        with self.progress:
             while session.attached and (session.pending or self._deferred):
                 remaining = end - self.clock()
                 if remaining <= 0:
                     return False
-                self.room.wait(min(remaining, ROOM_POLL_S))
+                self.progress.wait(min(remaining, DRAIN_POLL_S))
             return not session.pending
 
     # Messages whose sender waits until the peer's listeners have returned.
 
-    def send_confirmed(self, message: bytes, seconds: float) -> None:
-        """Send an encoded message, and wait up to ``seconds`` until the peer's listeners have returned."""
-        number, confirmed = self._await_confirmation()
-        end = self.clock() + seconds
-        try:
-            self.push(RecordKind.MESSAGE_ACK_WANTED, encode_number(number) + message, end)
-            remaining = end - self.clock()
-            self.loop.wait(confirmed, remaining, f"{self._label()} {CONFIRMS}", remedy=CONFIRM_REMEDY)
-        finally:
-            with self.state_lock:
-                self._unconfirmed.pop(number, None)
-
-    def begin_confirmed(self, message: bytes) -> tuple[Future[None], Future[None]]:
-        """Send an encoded message as soon as there is room.
-
-        Returns the future of its acceptance, for :meth:`withdraw`, and that of its confirmation: the peer's listeners
-        have returned. The program may cancel the second one.
-        """
-        number, confirmed = self._await_confirmation()
+    def begin_confirmed(self, message: bytes, seconds: float, *, offer_s: float = 0.0) -> Pending[None]:
+        """Send an encoded message as :meth:`begin_push` does; return the wait for its confirmation."""
+        confirmed: Future[None] = Future()
+        pending: Pending[None] = Pending(self, confirmed, seconds, f"{self._label()} {CONFIRMS}", CONFIRM_REMEDY)
+        with self.state_lock:
+            number = next(self._numbers)
+            self._unconfirmed[number] = confirmed
         confirmed.add_done_callback(lambda _: self._unconfirmed.pop(number, None))
-        accepted = self.begin_push(RecordKind.MESSAGE_ACK_WANTED, encode_number(number) + message)
-        accepted.add_done_callback(partial(_fail_with, confirmed))
-        return accepted, confirmed
+        try:
+            record = encode_number(number) + message
+            self.begin_push(RecordKind.MESSAGE_ACK_WANTED, record, confirmed, offer_s)
+        except BaseException:
+            pending.cancel()
+            raise
+        return pending
 
     def confirm(self, number: int, error: AeronSparkError | None = None) -> bool:
         """End the wait for the peer's listeners of a message, or fail it with the error for which the peer refused it.
@@ -258,13 +318,6 @@ class Sender:
         if confirmed is None:
             return False
         return resolve(confirmed, None) if error is None else fail(confirmed, error)
-
-    def _await_confirmation(self) -> tuple[int, Future[None]]:
-        confirmed: Future[None] = Future()
-        with self.state_lock:
-            number = next(self._numbers)
-            self._unconfirmed[number] = confirmed
-        return number, confirmed
 
     # Frames and links.
 
@@ -310,7 +363,7 @@ class Sender:
         SessionLost if the states of the two ends do not match, or if a record is too long for the new link.
         """
         session = self.session
-        with self.room:
+        with self.progress:
             if link.max_record_bytes < session.limits.max_record_bytes:  # a later link never raises the limit
                 session.limits = replace(session.limits, max_record_bytes=link.max_record_bytes)
             session.detach(now)
@@ -321,7 +374,7 @@ class Sender:
             self.keep_alive = KeepAlive(self._times.keep_alive_seconds, now)
             self._push_deferred(now)
             self.link = link
-            self.room.notify_all()
+            self.progress.notify_all()
         self.push_begun()
 
     def detach(self, now: float) -> None:
@@ -329,10 +382,10 @@ class Sender:
 
         Repeated calls do nothing.
         """
-        with self.room:
+        with self.progress:
             self.link = None
             self.session.detach(now)
-            self.room.notify_all()
+            self.progress.notify_all()
         self.push_begun()
 
     def close_link(self, link: Link) -> None:
@@ -345,9 +398,9 @@ class Sender:
 
         The records that were accepted before stay.
         """
-        with self.room:
+        with self.progress:
             self._refusal = error
-            self.room.notify_all()
+            self.progress.notify_all()
         self.push_begun()
 
     def close(self, error: AeronSparkError) -> list[OutgoingRecord]:
@@ -356,7 +409,7 @@ class Sender:
         Returns the records that the peer has not acknowledged, in order. Only the first call sets the error and returns
         records.
         """
-        with self.room:
+        with self.progress:
             if self.error is None:
                 self.error = error
                 self.session.close()
@@ -365,7 +418,7 @@ class Sender:
             self._unsequenced.clear()
             unconfirmed, self._unconfirmed = self._unconfirmed, {}
             unacknowledged = self.session.take_unconfirmed()
-            self.room.notify_all()
+            self.progress.notify_all()
         self.push_begun()
         for confirmed in unconfirmed.values():
             fail(confirmed, error)
@@ -380,17 +433,6 @@ class Sender:
             f"{f' ({last.sentence})' if last is not None else ''}",
             remedy="Send later or less, or increase the timeout.",
         )
-
-    def _wait_for_room(self, end: float, pushed: Pushed) -> None:
-        if pushed is Pushed.NOT_CONNECTED:
-            raise self._not_connected_error()
-        with self.room:
-            self.check()
-            remaining = end - self.clock()
-            if remaining > 0:
-                self.room.wait(min(remaining, ROOM_POLL_S if self.session.attached else DISCONNECTED_POLL_S))
-                return
-        raise self.no_room_error()
 
     def _not_connected_error(self) -> ConnectError:
         return ConnectError(
@@ -448,10 +490,3 @@ class Sender:
             if link is None or link is not used:
                 return link is not None
             return not link.is_blocked and bool(self._unsequenced or (self.session.waiting and not self.is_held))
-
-
-def _fail_with(future: Future[None], failed: Future[None]) -> None:
-    """Fail a future with the error of another one, which has ended."""
-    error = None if failed.cancelled() else failed.exception()
-    if error is not None:
-        fail(future, error)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aeron_spark.endpoint.deliveries import SerialExecutor
+from aeron_spark.endpoint.links import OFFER_TIMEOUT_S
 from aeron_spark.endpoint.sender import Sender
 from aeron_spark.endpoint.spill import spilling_to
 from aeron_spark.errors import AeronSparkError, RefusedError, SetupError
@@ -67,7 +69,7 @@ class Transfers:
         prepare: Callable[[ReceivedTransfer], Delivery],
         report: Callable[[BaseException], None],
     ) -> None:
-        self._sender = sender
+        self.sender = sender
         self._session = sender.session
         self._state_lock = sender.state_lock
         self._executor = executor
@@ -105,36 +107,43 @@ class Transfers:
         wait for option ``sendTimeout``.
         """
         if self._is_too_large(payload):
-            with self._number() as number:
-                self._send_content(number, kind, payload)
+            self._send_content(kind, payload)
         elif end is None:
-            self._sender.reply(kind, payload)
+            self.sender.reply(kind, payload)
         else:
-            self._sender.push(kind, payload, end)
+            self.sender.push(kind, payload, end)
 
-    def begin(self, kind: int, payload: bytes) -> Future[None] | None:
-        """Send a request as soon as there is room; return the future of that. None if it is too large for a record."""
-        return None if self._is_too_large(payload) else self._sender.begin_push(kind, payload)
+    def begin(
+        self, kind: int, payload: bytes, response: Future[Any] | None, threads: Executor | None
+    ) -> Future[Any] | None:
+        """Send a request as soon as there is room; return the future to wait for, None if it was accepted at once.
 
-    def request(self, kind: int, payload: bytes, end: float, response: Future[Any]) -> None:
-        """Send a request as :meth:`send` does. ``response`` fails if the peer refuses a transfer after it was sent.
-
-        Raises RefusedError if the peer refuses it before.
+        It is ``response``, which fails if the request is not accepted, or if the peer refuses a transfer; None: the
+        request has no response. A request that is too large for a record is sent on ``threads``; None: on this thread,
+        which waits, and raises RefusedError if the peer refuses it meanwhile.
         """
         if not self._is_too_large(payload):
-            self._sender.push(kind, payload, end)
-            return
-        with self._number() as number:
-            self._requests[number] = response
-            response.add_done_callback(lambda _: self._requests.pop(number, None))
-            self._send_content(number, kind, payload)
+            offer_s = OFFER_TIMEOUT_S if threads is None else 0.0
+            return self.sender.begin_push(kind, payload, response, offer_s)
+        if threads is None:
+            self._send_content(kind, payload, response)
+            return None
+        sent = threads.submit(self._send_content, kind, payload, response)
+        if response is None:
+            return sent
+        sent.add_done_callback(partial(_fail_with, response))
+        return response
 
     def _is_too_large(self, payload: bytes) -> bool:
         return len(payload) > self._session.limits.max_record_bytes
 
-    def _send_content(self, number: int, kind: int, payload: bytes) -> None:
-        start = TransferStart(number, PURPOSES[kind], len(payload))
-        self._send(start, send_buffer(start, payload, chunk_bytes=self._chunk_bytes), self._send_timeout)
+    def _send_content(self, kind: int, payload: bytes, response: Future[Any] | None = None) -> None:
+        with self._number() as number:
+            if response is not None:
+                self._requests[number] = response
+                response.add_done_callback(lambda _: self._requests.pop(number, None))
+            start = TransferStart(number, PURPOSES[kind], len(payload))
+            self._send(start, send_buffer(start, payload, chunk_bytes=self._chunk_bytes), self._send_timeout)
 
     def send_file(self, path: Path, name: str | None, seconds: float) -> None:
         """Send a file. Raises SetupError if it cannot be read."""
@@ -225,7 +234,7 @@ class Transfers:
                         text = f"the peer aborted transfer {number}: {failed.text}"
                         self._report(RefusedError(text, remedy="Let the peer send it again."))
         except AeronSparkError as error:
-            self._sender.reply(
+            self.sender.reply(
                 RecordKind.TRANSFER_FAILED, encode_failed(number, error.what, by_receiver=True, reason=error.reason)
             )
             self._report(error)
@@ -255,7 +264,7 @@ class Transfers:
     ) -> None:
         for kind, payload in records:
             self._check(start)
-            self._sender.push(KINDS[kind], payload, self._sender.clock() + seconds)
+            self.sender.push(KINDS[kind], payload, self.sender.clock() + seconds)
         if acknowledged is not None:
             acknowledged()
         self._check(start)
@@ -264,3 +273,10 @@ class Transfers:
         refusal = self._sending[start.transfer_id]
         if refusal is not None:
             raise refusal
+
+
+def _fail_with(response: Future[Any], sent: Future[None]) -> None:
+    """Fail the response to a request that was not sent."""
+    error = None if sent.cancelled() else sent.exception()
+    if error is not None:
+        fail(response, error)

@@ -17,7 +17,6 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -208,67 +207,33 @@ class RoundTrip:
         return self._due_at
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
-    """A ping that waits for its pong."""
-
-    sent_at: float
-    deadline: float
-
-
 class Pings:
     """The pending pings of one connection, over all its links."""
 
-    def __init__(self, ping_seconds: float = PING_SECONDS, max_pending: int = MAX_PENDING_PINGS) -> None:
-        self._seconds = ping_seconds
+    def __init__(self, max_pending: int = MAX_PENDING_PINGS) -> None:
         self._max_pending = max_pending
         self._next_number = 0
-        self._pending: dict[int, Ping] = {}
-        self._earliest = float("inf")  # never after the earliest deadline
+        self._sent_at: dict[int, float] = {}
 
     @property
     def pending(self) -> int:
         """Number of pending pings."""
-        return len(self._pending)
+        return len(self._sent_at)
 
-    def start(self, now: float, timeout: float | None = None) -> int | None:
-        """Return the number of a new ping, or None if too many are pending. Raises OptionError for a bad timeout."""
-        seconds = self._seconds if timeout is None else timeout
-        if not 0 < seconds < float("inf"):
-            raise OptionError(
-                f"the timeout of a ping is {seconds} s, expected more than 0", remedy="Use a timeout above 0."
-            )
-        if len(self._pending) >= self._max_pending:
+    def start(self, now: float) -> int | None:
+        """Return the number of a new ping, or None if too many are pending."""
+        if len(self._sent_at) >= self._max_pending:
             return None
         number = self._next_number
         self._next_number += 1
-        self._pending[number] = Ping(now, now + seconds)
-        self._earliest = min(self._earliest, now + seconds)
+        self._sent_at[number] = now
         return number
 
     def pong(self, number: int, now: float) -> float | None:
         """End a ping. Returns the round trip in seconds, or None if the ping has ended or was never sent."""
-        ping = self._pending.get(number)
-        if ping is None or now >= ping.deadline:
-            return None
-        del self._pending[number]
-        return now - ping.sent_at
+        sent_at = self._sent_at.pop(number, None)
+        return None if sent_at is None else now - sent_at
 
-    def expire(self, now: float) -> list[int]:
-        """Remove the pings whose deadline has passed. Returns their numbers, oldest first."""
-        return self._remove(lambda ping: now >= ping.deadline) if now >= self._earliest else []
-
-    def cancel(self) -> list[int]:
-        """Remove all pings. Returns their numbers, oldest first."""
-        return self._remove(lambda _: True)
-
-    def deadline(self) -> float | None:
-        """Return when :meth:`expire` must be called next, or None. It may then find no expired ping."""
-        return self._earliest if self._pending else None
-
-    def _remove(self, has_ended: Callable[[Ping], bool]) -> list[int]:
-        removed = [number for number, ping in self._pending.items() if has_ended(ping)]
-        for number in removed:
-            del self._pending[number]
-        self._earliest = min((ping.deadline for ping in self._pending.values()), default=float("inf"))
-        return removed
+    def end(self, number: int) -> None:
+        """End a ping without its pong, unless it has ended."""
+        self._sent_at.pop(number, None)

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 from weakref import WeakValueDictionary
 
 from aeron_spark.errors import DataFormatError, EndedError, OptionError, UsageError
 from aeron_spark.protocol.message_types import Reference
-from aeron_spark.protocol.rpc_messages import FIRST_SERVICE, MAX_NAME_CHARACTERS, Target, check_timeout
+from aeron_spark.protocol.rpc_messages import FIRST_SERVICE, MAX_NAME_CHARACTERS, Call, Target, check_timeout
 
 CALL_TIMEOUT: Final = 3.0  # default timeout of a call in seconds
 
@@ -30,28 +30,17 @@ class Mode(Enum):
     ONE_WAY = "one-way"
 
 
-class Invoke(Protocol):
-    """Executes a proxy's call: sends it, and in SYNC mode waits, and returns the result or raises the error."""
-
-    def __call__(
-        self,
-        target: Target,
-        method: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        mode: Mode,
-        timeout: float | None,
-    ) -> Any: ...
+Invoke = Callable[[Call, Mode, float | None], Any]
+"""Executes a proxy's call, with its timeout in seconds; returns its result, or an awaitable of that."""
 
 
 class Remote:
     """The shared state of all proxies of one remote object."""
 
-    __slots__ = ("__weakref__", "ended", "invoke", "registry", "target")
+    __slots__ = ("__weakref__", "ended", "registry", "target")
 
-    def __init__(self, target: Target, invoke: Invoke, registry: object) -> None:
+    def __init__(self, target: Target, registry: object) -> None:
         self.target = target
-        self.invoke = invoke
         self.registry = registry  # of the connection; proxies of different connections are never equal
         self.ended = ""  # why the object ended, or empty
 
@@ -59,34 +48,38 @@ class Remote:
 class Proxy:
     """Represents an object of the peer; its methods call those of the object. Proxies of one object are equal."""
 
-    __slots__ = ("_mode", "_remote", "_timeout")
+    __slots__ = ("_invoke", "_mode", "_remote", "_timeout")
 
     _remote: Remote
+    _invoke: Invoke
     _mode: Mode
     _timeout: float | None
 
-    def __init__(self, remote: Remote, mode: Mode = Mode.SYNC, timeout: float | None = CALL_TIMEOUT) -> None:
+    def __init__(
+        self, remote: Remote, invoke: Invoke, mode: Mode = Mode.SYNC, timeout: float | None = CALL_TIMEOUT
+    ) -> None:
         object.__setattr__(self, "_remote", remote)
+        object.__setattr__(self, "_invoke", invoke)
         object.__setattr__(self, "_mode", mode)
         object.__setattr__(self, "_timeout", check_timeout(timeout))
 
     @property
     def oneway(self) -> Proxy:
         """A proxy of the same object whose calls return None at once, without a response."""
-        return Proxy(self._remote, Mode.ONE_WAY, self._timeout)
+        return Proxy(self._remote, self._invoke, Mode.ONE_WAY, self._timeout)
 
     def with_timeout(self, seconds: float | None) -> Proxy:
         """Return a proxy of the same object with another timeout of its calls; 0 or None: until the connection ends."""
-        return Proxy(self._remote, self._mode, seconds)
+        return Proxy(self._remote, self._invoke, self._mode, seconds)
 
     def __getitem__(self, method: str) -> Callable[..., Any]:
         """Return the remote method with this name."""
-        remote, mode, timeout = self._remote, self._mode, self._timeout
+        remote, invoke, mode, timeout = self._remote, self._invoke, self._mode, self._timeout
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if remote.ended:
                 raise EndedError(f"{_label(remote)} {remote.ended}", remedy="Create or look up another object.")
-            return remote.invoke(remote.target, method, args, kwargs, mode, timeout)
+            return invoke(Call(remote.target, method, args, kwargs), mode, timeout)
 
         call.__name__ = call.__qualname__ = method
         return call
@@ -129,6 +122,11 @@ class Proxy:
 def remote_of(proxy: Proxy) -> Remote:
     """Return the remote object of ``proxy``."""
     return proxy._remote
+
+
+def with_invoke(value: Any, invoke: Invoke) -> Any:
+    """Return a proxy of the same object whose calls ``invoke`` executes; another value unchanged."""
+    return Proxy(value._remote, invoke) if isinstance(value, Proxy) else value
 
 
 def _label(remote: Remote) -> str:
@@ -297,8 +295,8 @@ class ConnectionObjects:
             self._check_open()
             remote = self._remotes.get(target)
             if remote is None:
-                remote = self._remotes[target] = Remote(target, self._invoke, self)
-        return Proxy(remote)
+                remote = self._remotes[target] = Remote(target, self)
+        return Proxy(remote, self._invoke)
 
     def refer(self, value: object) -> Reference | None:
         """Return the reference that represents ``value``, or None if it is not passed by reference.

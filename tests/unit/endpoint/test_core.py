@@ -8,7 +8,15 @@ from dataclasses import replace
 import pytest
 
 from aeron_spark.endpoint.sender import MAX_UNSEQUENCED, MAX_UNSEQUENCED_PER_FRAME
-from aeron_spark.errors import ConnectError, DataFormatError, EndedError, RefusedError, SessionLost, WaitTimeout
+from aeron_spark.errors import (
+    ConnectError,
+    DataFormatError,
+    EndedError,
+    OptionError,
+    RefusedError,
+    SessionLost,
+    WaitTimeout,
+)
 from aeron_spark.protocol.frames import RecordKind, decode, decode_close, encode_close, encode_refused
 from aeron_spark.protocol.session import RECORD_COST, closed_error
 from aeron_spark.protocol.transfers import encode_failed
@@ -65,7 +73,7 @@ def test_a_message_is_confirmed_or_refused_by_its_number_and_a_refusal_without_a
     *, is_refused: bool
 ) -> None:
     one, other = End(), End()
-    futures = [one.core.sender.begin_confirmed(b"a"), one.core.sender.begin_confirmed(b"b")]
+    futures = [one.core.sender.begin_confirmed(content, 1.0).future for content in (b"a", b"b")]
     assert one.core.usage["acknowledgements"] == 2
     error = RefusedError("no listener", reason="no-listener")
     second = (2).to_bytes(8, "big")
@@ -76,12 +84,12 @@ def test_a_message_is_confirmed_or_refused_by_its_number_and_a_refusal_without_a
         other.push(RecordKind.DELIVERED, second)
         other.push(RecordKind.DELIVERED, second)
     exchange(one, other, 0.0)
-    assert [confirmed.done() for _, confirmed in futures] == [False, True]
-    failure = futures[1][1].exception()
+    assert [confirmed.done() for confirmed in futures] == [False, True]
+    failure = futures[1].exception()
     assert (str(failure) if failure else None) == (str(error) if is_refused else None)
     assert [str(reported) for reported in one.reported] == ([str(error)] if is_refused else [])
     one.core.end(closed_error())
-    assert isinstance(futures[0][1].exception(), EndedError)
+    assert isinstance(futures[0].exception(), EndedError)
     assert one.core.usage["acknowledgements"] == 0
 
 
@@ -107,7 +115,7 @@ def test_a_refusal_of_a_sent_transfer_ends_the_request_that_it_carried_or_is_rep
     one, other = End(replace(LIMITS, buffer_bytes=20_000)), End()
     response: Future[bytes] = Future()
     if is_request:
-        one.core.transfers.request(RecordKind.CALL, bytes(1_001), 0.0, response)
+        assert one.core.transfers.begin(RecordKind.CALL, bytes(1_001), response, None) is None
     else:
         one.core.transfers.send(RecordKind.RETURN, bytes(1_001), 0.0)
     other.push(RecordKind.TRANSFER_FAILED, encode_failed(1, "too late", by_receiver=True, reason="busy"))
@@ -152,6 +160,7 @@ def test_a_deferred_response_is_sent_after_the_peer_has_acknowledged() -> None:
     assert one.core.sender.deferred_bytes == 900 + RECORD_COST
     assert one.push(MESSAGE, bytes(900)) == 0
     begun = one.core.sender.begin_push(MESSAGE, bytes(800))  # after the response
+    assert begun is not None
     transmit(one, other)
     assert one.frame() is None
     assert not begun.done()
@@ -178,29 +187,36 @@ def test_a_ping_is_answered_in_the_next_frame_and_ends_once() -> None:
     one, other = End(), End()
     one.now = 10.0
     pings = [one.core.begin_ping(3.0), one.core.begin_ping(3.0)]
-    assert (one.core.ends_wait_by(12.9), one.core.ends_wait_by(13.0)) == (False, True)
     assert transmit(one, other, 10.0) == []
     assert transmit(one, other, 10.0) == []
     pongs = [other.frame(), other.frame()]
     for pong in (*pongs, *pongs):
         assert pong is not None
         one.receive(pong, 12.5)
-    assert [ping.result(0) for ping in pings] == [2.5, 2.5]
+    assert [ping.result() for ping in pings] == [2.5, 2.5]
     assert one.core.usage["pings"] == 0
-    assert not one.core.ends_wait_by(99.0)
 
 
 def test_a_ping_without_a_pong_ends_at_its_deadline_and_its_pong_is_too_late() -> None:
     one, other = End(), End()
     one.now = 10.0
     ping = one.core.begin_ping(3.0)
-    assert one.core.deadline() == 13.0
-    assert one.tick(12.9) is None
-    assert not ping.done()
     transmit(one, other, 12.9)
-    one.tick(13.0)
-    assert isinstance(ping.exception(0), WaitTimeout)
+    one.now = 12.9
+    assert ping.remaining_s == pytest.approx(0.1)
+    one.now = 13.0
+    with pytest.raises(WaitTimeout, match="waited 3 s for the response of connection 00000007 to a ping") as caught:
+        ping.result()
+    assert caught.value.remedy
+    assert one.core.usage["pings"] == 0
     assert transmit(other, one, 13.0) == []
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_ping_with_an_invalid_timeout_is_an_error(seconds: float) -> None:
+    one = End()
+    with pytest.raises(OptionError, match="timeout"):
+        one.core.begin_ping(seconds)
     assert one.core.usage["pings"] == 0
 
 
@@ -449,7 +465,8 @@ def test_a_connection_that_refuses_accepts_nothing_until_a_link_is_attached() ->
             one.push(MESSAGE, b"")
     with pytest.raises(EndedError, match="stopped"):
         one.push(MESSAGE, b"", b"")
-    assert isinstance(one.core.sender.begin_push(MESSAGE, b"").exception(0), EndedError)
+    with pytest.raises(EndedError, match="stopped"):
+        one.core.sender.begin_push(MESSAGE, b"")
     one.attach(0, 2.0)
     assert not one.core.refuses_records
     assert one.push(MESSAGE, b"after") == 1
@@ -468,7 +485,8 @@ def test_a_closed_connection_raises_its_first_error_and_has_nothing_to_do() -> N
         one.push(MESSAGE, b"")
     with pytest.raises(EndedError):
         transmit(other, one)
-    assert isinstance(ping.exception(0), EndedError)
+    with pytest.raises(EndedError):
+        ping.result()
     assert (one.core.held_bytes, one.core.usage["pings"]) == (0, 0)
     one.link.frames.clear()
     one.core.sender.reply(RecordKind.RETURN, b"late")

@@ -6,7 +6,6 @@ import math
 import random
 import re
 from collections import deque
-from concurrent.futures import Future
 from typing import Any, Final
 
 import pytest
@@ -15,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from aeron_spark.endpoint.connection import ConnectionCore
-from aeron_spark.errors import AeronSparkError, EndedError, SessionLost
+from aeron_spark.endpoint.sender import Pending
+from aeron_spark.errors import AeronSparkError, EndedError, SessionLost, WaitTimeout
 from aeron_spark.protocol.frames import RecordKind, decode
 from aeron_spark.protocol.session import RECORD_COST, SessionLimits
 from tests.unit.endpoint.virtual_core import TIMES, End
@@ -50,7 +50,7 @@ class ModelEnd:
         self.arrived: list[Sent] = []
         self.inbox: deque[bytes] = deque()
         self.received_frames: list[bytes] = []
-        self.pings: dict[Future[float], float] = {}  # start times of the unresolved pings
+        self.pings: dict[Pending[float], float] = {}  # start times of the unresolved pings
         self.resolved = 0
         self.sent_at = 0.0  # time of the last frame
         self.heard_at = 0.0  # time of the peer's last frame
@@ -89,7 +89,7 @@ class ModelEnd:
 
     def close(self, error: AeronSparkError) -> None:
         self.core.end(error)
-        assert all(ping.exception() is not None for ping in self.pings)
+        assert all(ping.future.exception() is not None for ping in self.pings)
         self.error = error
         self.deferred.clear()
         self.pings.clear()
@@ -188,13 +188,15 @@ class TwoConnections(RuleBasedStateMachine):
         assert len(end.arrived) - before == new
 
     def take_results(self, end: ModelEnd) -> None:
-        """Check the pings that have ended, and add the records that have arrived."""
-        for ping in [one for one in end.pings if one.done()]:
-            started = end.pings.pop(ping)
+        """Check the pings that have ended, end those that are late, and add the records that have arrived."""
+        for ping in [one for one in end.pings if one.future.done()]:
             end.resolved += 1
-            is_late = self.now >= started + TIMES.ping_seconds
-            assert (ping.exception() is not None) == is_late
-            assert is_late or ping.result() == self.now - started
+            assert ping.result() == self.now - end.pings.pop(ping)
+        for ping in [one for one in end.pings if one.remaining_s == 0.0]:
+            end.resolved += 1
+            assert self.now >= end.pings.pop(ping) + TIMES.ping_seconds
+            with pytest.raises(WaitTimeout):
+                ping.result()
         for kind, content in end.end.new():
             self.check_order(end, kind, content)
             end.arrived += content if kind == RecordKind.MESSAGE else [(kind, content)]
@@ -296,7 +298,7 @@ class TwoConnections(RuleBasedStateMachine):
         keep_alive = attached and (asks or self.now >= end.sent_at + seconds)
         is_frame_due = attached and (keep_alive or core.session.ack_due(self.now) or core.sender.has_unsequenced)
         silent_since = self.now if end.silent_since is None else end.silent_since
-        is_due, pings = core.is_due(self.now), len(end.pings)
+        is_due = core.is_due(self.now)
         try:
             sent, silent_s = self.ticked(end, connected=connected)
         except AeronSparkError as error:
@@ -311,7 +313,7 @@ class TwoConnections(RuleBasedStateMachine):
             assert (sent, silent_s) == ([], None)
             return
         self.take_results(end)
-        if silent_s is not None or keep_alive or len(end.pings) < pings:
+        if silent_s is not None or keep_alive:
             assert is_due
         if attached:
             expired = not connected and self.now >= silent_since + TIMES.expiry_seconds

@@ -71,7 +71,7 @@ _KINDS: Final = tuple(sorted(kind for kind in frames.RECORD_KINDS if frames.is_s
 
 def _end() -> End:
     end = End(_LIMITS, Times(), now=NOW)
-    end.core.transfers.request(RecordKind.CALL, bytes(301), NOW, Future())
+    end.core.transfers.begin(RecordKind.CALL, bytes(301), Future(), None)
     for kind in _KINDS:
         end.push(kind, bytes(8))
     end.core.begin_ping(5.0)

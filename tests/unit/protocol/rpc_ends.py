@@ -15,8 +15,8 @@ from aeron_spark.endpoint.usage import ResponseMemory
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.rpc_dispatch import CallLimits, ErrorCodes, ObjectService, Permit
-from aeron_spark.protocol.rpc_messages import Target
-from aeron_spark.protocol.rpc_objects import GlobalObjects, Proxy
+from aeron_spark.protocol.rpc_messages import Create, Target, call_id_of
+from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, GlobalObjects, Proxy
 
 CONNECTION = 7
 
@@ -42,7 +42,7 @@ class RpcEnd:
         self.shared = shared or GlobalObjects()
         self.types = types or Types()
         self.errors = errors or ErrorCodes()
-        self.sent: list[bytes] = []  # records that were begun without waiting
+        self.sent: list[bytes] = []  # records of requests
         self.responses: list[bytes] = []
         self.reported: list[BaseException] = []
         self.work: list[Callable[[], object]] = []
@@ -54,6 +54,7 @@ class RpcEnd:
             ),
             response_memory=ResponseMemory(lambda: 0), worker_pool=self, loop=self.loop,
         )  # fmt: skip
+        self.sender = SimpleNamespace(loop=self.loop, clock=self.loop.clock, withdraw=lambda _: False)
         transfers: Any = self
         self.rpc = Rpc(owner, threading.RLock(), transfers, CONNECTION)
         self.objects = self.rpc.objects
@@ -86,10 +87,10 @@ class RpcEnd:
         return self.objects.proxy(target)
 
     def create(self, factory: str, *args: Any, **kwargs: Any) -> Any:
-        return self.rpc.create(factory, args, kwargs, None)
+        return self.rpc.begin(Create(factory, args, kwargs), CALL_TIMEOUT).result()
 
     def delete(self, proxy: Proxy) -> None:
-        self.rpc.delete(proxy, None)
+        self.rpc.begin_delete(proxy, CALL_TIMEOUT).result()
 
     def end(self, value: object) -> None:
         """End a local object, and notify the peer."""
@@ -98,20 +99,20 @@ class RpcEnd:
     def send(self, kind: int, record: bytes, until: float | None) -> None:
         assert self.peer.serve(record, is_call=kind == RecordKind.CALL) is None
 
-    def request(self, kind: int, record: bytes, until: float, response: Future[Any]) -> None:
-        """Let the peer execute a request, and take its response if it is not late."""
-        started = self.peer.now
-        response_record = self.peer.serve(record, is_call=kind == RecordKind.CALL)
-        self.now += self.peer.now - started
-        self.loop.expire(self.now)
-        if response_record is not None:
-            self.rpc.take_response(response_record)
-
-    def begin(self, kind: int, record: bytes) -> Future[None]:
+    def begin(self, kind: int, record: bytes, response: Future[Any] | None, threads: object) -> None:
+        """Keep a request, and let the peer execute it. A late response arrives after the end of its call."""
         self.sent.append(record)
-        accepted = Future[None]()
-        accepted.set_result(None)
-        return accepted
+        if self.peer is self:
+            return
+        started = self.peer.now
+        answer = self.peer.serve(record, is_call=kind == RecordKind.CALL)
+        self.now += self.peer.now - started
+        if answer is None or response is None:
+            return
+        if self.rpc._pending[call_id_of(record)].remaining_s == 0.0:
+            response.add_done_callback(lambda _: self.rpc.take_response(answer))
+        else:
+            self.rpc.take_response(answer)
 
 
 def connected_ends(client: RpcEnd | None = None, server: RpcEnd | None = None) -> tuple[RpcEnd, RpcEnd]:

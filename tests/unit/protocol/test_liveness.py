@@ -84,28 +84,19 @@ def test_row_47_a_hundred_pings_have_a_hundred_round_trips() -> None:
         assert number is not None
         trips.append(pings.pong(number, n + 0.25))
     assert trips == [0.25] * 100
-    assert (pings.pending, pings.deadline()) == (0, None)
+    assert pings.pending == 0
 
 
-def test_row_48_a_ping_without_a_pong_is_removed_at_its_deadline() -> None:
-    pings = Pings(ping_seconds=30.0)
-    slow, quick = pings.start(0.0), pings.start(0.0, timeout=2.0)
-    assert pings.deadline() == 2.0
-    assert pings.expire(1.9) == []
-    assert pings.expire(2.0) == [quick]
-    assert (pings.pending, pings.deadline()) == (1, 30.0)
+def test_row_48_a_ping_that_was_ended_takes_no_pong() -> None:
+    pings = Pings()
+    slow, quick = pings.start(0.0), pings.start(0.0)
+    assert slow is not None
     assert quick is not None
+    for _ in range(2):
+        pings.end(quick)
+        assert pings.pending == 1
     assert pings.pong(quick, 2.1) is None
-    assert pings.cancel() == [slow]
-    assert (pings.pending, pings.expire(99.0), pings.cancel()) == (0, [], [])
-
-
-def test_a_pong_at_the_deadline_is_late_although_the_ping_was_not_expired_yet() -> None:
-    pings = Pings(ping_seconds=1.0)
-    number = pings.start(0.0)
-    assert number is not None
-    assert pings.pong(number, 1.0) is None
-    assert pings.expire(1.0) == [number]
+    assert pings.pong(slow, 2.1) == 2.1
 
 
 def test_a_second_pong_and_a_pong_without_a_ping_are_ignored() -> None:
@@ -118,46 +109,31 @@ def test_a_second_pong_and_a_pong_without_a_ping_are_ignored() -> None:
 
 
 def test_pending_pings_have_a_limit_and_their_numbers_are_not_reused() -> None:
-    pings = Pings(ping_seconds=1.0, max_pending=3)
+    pings = Pings(max_pending=3)
     first = [pings.start(0.0) for _ in range(4)]
     assert first[3] is None
-    assert pings.expire(1.0) == first[:3]
+    for number in first[:3]:
+        assert number is not None
+        pings.end(number)
     assert not {pings.start(1.0) for _ in range(3)} & set(first)
 
 
-@pytest.mark.parametrize("timeout", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_ping_with_an_invalid_timeout_is_an_error(timeout: float) -> None:
-    pings = Pings()
-    with pytest.raises(OptionError, match="timeout"):
-        pings.start(0.0, timeout)
-    assert pings.pending == 0
-
-
-@given(st.lists(st.tuples(st.sampled_from(["start", "pong", "expire"]), st.floats(0.0, 3.0), st.integers(0, 30))))
-def test_every_ping_ends_exactly_once(steps: list[tuple[str, float, int]]) -> None:
-    pings, now = Pings(ping_seconds=2.0, max_pending=5), 0.0
-    deadlines: dict[int, float] = {}
-    for step, number, which in [(step, pause, which) for step, pause, which in steps]:
-        now += number
+@given(st.lists(st.tuples(st.sampled_from(["start", "pong", "end"]), st.integers(0, 30))))
+def test_every_ping_ends_exactly_once(steps: list[tuple[str, int]]) -> None:
+    pings, begun = Pings(max_pending=5), dict[int, float]()
+    for now, (step, which) in enumerate(steps):
         if step == "start":
             started = pings.start(now)
-            assert (started is None) == (len(deadlines) >= 5)
+            assert (started is None) == (len(begun) >= 5)
             if started is not None:
-                deadlines[started] = now + 2.0
+                begun[started] = now
         elif step == "pong":
-            in_time = which in deadlines and now < deadlines[which]
-            assert (pings.pong(which, now) is not None) == in_time
-            if in_time:
-                del deadlines[which]
+            expected = now - begun.pop(which) if which in begun else None
+            assert pings.pong(which, now) == expected
         else:
-            expired = [n for n, deadline in deadlines.items() if now >= deadline]
-            assert pings.expire(now) == expired
-            for n in expired:
-                del deadlines[n]
-        assert pings.pending == len(deadlines)
-        earliest = pings.deadline()
-        assert (earliest is None) == (not deadlines)
-        assert earliest is None or earliest <= min(deadlines.values())
+            pings.end(which)
+            begun.pop(which, None)
+        assert pings.pending == len(begun)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aeron_spark.errors import OptionError, UsageError
-from aeron_spark.protocol.rpc_messages import Target
+from aeron_spark.protocol.rpc_messages import Call, Target
 from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, Mode, Proxy, Remote
 
 
@@ -15,22 +15,14 @@ class Recorder:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
 
-    def __call__(
-        self,
-        target: Target,
-        method: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        mode: Mode,
-        timeout: float | None,
-    ) -> Any:
-        self.calls.append((target, method, args, kwargs, mode, timeout))
+    def __call__(self, call: Call, mode: Mode, timeout: float | None) -> Any:
+        self.calls.append((call.target, call.method, call.args, call.kwargs, mode, timeout))
         return "result" if mode is Mode.SYNC else None
 
 
 def proxy_of(target: Target = "catalog") -> tuple[Proxy, Recorder]:
     recorder = Recorder()
-    return Proxy(Remote(target, recorder, recorder)), recorder
+    return Proxy(Remote(target, recorder), recorder), recorder
 
 
 def test_an_attribute_is_a_method_of_the_remote_object() -> None:
@@ -75,10 +67,10 @@ def test_private_names_are_not_remote_methods() -> None:
 
 def test_proxies_of_the_same_object_are_equal() -> None:
     proxy, recorder = proxy_of()
-    assert proxy == proxy.oneway == Proxy(Remote("catalog", recorder, recorder))
+    assert proxy == proxy.oneway == Proxy(Remote("catalog", recorder), print)
     assert hash(proxy) == hash(proxy.oneway)
-    assert proxy != Proxy(Remote("other", recorder, recorder))
-    assert proxy != Proxy(Remote("catalog", recorder, object()))
+    assert proxy != Proxy(Remote("other", recorder), recorder)
+    assert proxy != Proxy(Remote("catalog", object()), recorder)
     assert proxy != "catalog"
     assert repr(proxy) == "<remote object 'catalog'>"
     assert repr(proxy_of(5)[0]) == "<remote object 5>"

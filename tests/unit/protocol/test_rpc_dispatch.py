@@ -218,7 +218,7 @@ def test_row_69_a_nested_call_that_times_out_ends_the_outer_call_with_its_error(
     client.objects.register(Sleeper(), ["sleep"], 1)
     service.client = server.remote(1)
     assert client.remote("service").oneway.slow_nested() is None
-    with pytest.raises(RemoteError, match="within 1 s") as caught:
+    with pytest.raises(RemoteError, match="waited 1 s for the response") as caught:
         client.remote("service").with_timeout(60).slow_nested()
     assert caught.value.code == "WaitTimeout"
 
@@ -251,8 +251,6 @@ def test_ten_thousand_concurrent_calls_have_their_responses_in_any_order() -> No
     server = client.peer
     server.runs_at_once = False
     calls = [client.rpc.begin(Call("service", "bump"), None) for _ in range(10_000)]
-    for record in client.sent:
-        assert server.serve(record) is None
     while server.served.unread:
         server.work.pop()()  # looks up further calls
     assert server.served.running == 10_000
@@ -260,7 +258,7 @@ def test_ten_thousand_concurrent_calls_have_their_responses_in_any_order() -> No
         work()
     for response in server.responses:
         client.rpc.take_response(response)
-    results = [pending.decode(pending.response.result(0)) for pending in calls if pending is not None]
+    results = [pending.result() for pending in calls]
     assert sorted(results) == list(range(1, 10_001))
     assert (service.count, server.served.running, len(client.rpc)) == (10_000, 0, 0)
 
