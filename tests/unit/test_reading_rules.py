@@ -39,7 +39,6 @@ SHORT_MODULES: Final = frozenset(
 """Modules of fewer lines, whose importers have no other module in common."""
 
 LONG_SIGNATURES: Final = {
-    "aio.client": "reader writer writer",
     "cli.bans": "add",
     "cli.bench": "load",
     "cli.connections": "kick",
@@ -48,7 +47,6 @@ LONG_SIGNATURES: Final = {
     "cli.server": "backup",
     "cli.streams": "create purge",
     "cli.transfer": "receive send",
-    "client.client": "reader writer writer writer",
     "endpoint.links": "__init__",
     "endpoint.peer_calls": "__init__",
     "options.declaration": "option",

@@ -28,11 +28,12 @@ from aeron_spark.stream_client.operations import AwaitedStreamOperations
 from aeron_spark.waiting import fail, resolve
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from typing_extensions import Unpack
 
     from aeron_spark.options.keywords import ClientOptions
-    from aeron_spark.stream_client.reader import StartOrEnd
+    from aeron_spark.stream_client.buffered_writer import BufferKeywords
+    from aeron_spark.stream_client.reader import ReaderKeywords
+    from aeron_spark.stream_client.writer import WriterKeywords
 
 
 T = TypeVar("T")
@@ -313,76 +314,31 @@ class Client(AwaitedStreamOperations):
     # Streams: the operations on them are those of AwaitedStreamOperations.
 
     @overload
-    def writer(
-        self,
-        stream: str,
-        *,
-        writer_id: str | None = None,
-        partition: int | None = None,
-        payload: str = "auto",
-        schema: pa.Schema | None = None,
-        buffer: None = None,
-        timeout: float = 60.0,
-        evolve_schema: bool = False,
-    ) -> StreamWriter: ...
+    def writer(self, stream: str, *, buffer: None = None, **keywords: Unpack[WriterKeywords]) -> StreamWriter: ...
 
     @overload
-    def writer(
-        self,
-        stream: str,
-        *,
-        writer_id: str | None = None,
-        partition: int | None = None,
-        payload: str = "auto",
-        schema: pa.Schema | None = None,
-        buffer: str | Path,
-        buffer_bytes: int = 1 << 30,
-        keep_sent: float | str = 0.0,
-        timeout: float = 60.0,
-        evolve_schema: bool = False,
-    ) -> BufferedWriter: ...
+    def writer(self, stream: str, *, buffer: str | Path, **keywords: Unpack[BufferKeywords]) -> BufferedWriter: ...
 
     def writer(
-        self, stream: str, *, buffer: str | Path | None = None, **settings: Any
+        self, stream: str, *, buffer: str | Path | None = None, **keywords: Any
     ) -> StreamWriter | BufferedWriter:
         """Return a writer of transactions for ``async with``; see ``Client.writer``. It has one thread."""
         client = self._opened()
         if buffer is None:
             return self._add_stream(
-                StreamWriter(self._own_loop, lambda: client.writer(stream, buffer=None, **settings), stream)
+                StreamWriter(self._own_loop, lambda: client.writer(stream, buffer=None, **keywords), stream)
             )
         return self._add_stream(
-            BufferedWriter(self._own_loop, lambda: client.writer(stream, buffer=buffer, **settings), stream)
+            BufferedWriter(self._own_loop, lambda: client.writer(stream, buffer=buffer, **keywords), stream)
         )
 
-    def reader(
-        self,
-        stream: str,
-        *,
-        start: StartOrEnd = "earliest",
-        end: StartOrEnd | None = None,
-        follow: bool = False,
-        partitions: Sequence[int] | None = None,
-        schema: pa.Schema | None = None,
-        metadata: bool = False,
-        timeout: float | None = None,
-    ) -> StreamReader:
+    def reader(self, stream: str, **keywords: Unpack[ReaderKeywords]) -> StreamReader:
         """Return an iterator over the stream's record batches for ``async for``; see ``Client.reader``.
 
         It has one thread, until it is closed (``async with``) or the client is.
         """
-        make = partial(
-            self._opened().reader,
-            stream,
-            start=start,
-            end=end,
-            follow=follow,
-            partitions=partitions,
-            schema=schema,
-            metadata=metadata,
-            timeout=timeout,
-        )
-        return self._add_stream(StreamReader(self._own_loop, make, stream))
+        client = self._opened()
+        return self._add_stream(StreamReader(self._own_loop, lambda: client.reader(stream, **keywords), stream))
 
     def _add_stream(self, stream: S) -> S:
         self._streams.add(stream)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from aeron_spark.options.keywords import ClientOptions
-    from aeron_spark.stream_client.buffered_writer import BufferedWriter
-    from aeron_spark.stream_client.reader import StartOrEnd, StreamReader
-    from aeron_spark.stream_client.writer import StreamWriter
+    from aeron_spark.stream_client.buffered_writer import BufferedWriter, BufferKeywords
+    from aeron_spark.stream_client.reader import ReaderKeywords, StreamReader
+    from aeron_spark.stream_client.writer import StreamWriter, WriterKeywords
     from aeron_spark.wire.stream_requests import StreamInfo
 
 
@@ -297,50 +297,18 @@ class Client(Endpoint, StreamOperations):
     # Streams: the operations on them are those of StreamOperations.
 
     @overload
-    def writer(
-        self,
-        stream: str,
-        *,
-        writer_id: str | None = None,
-        partition: int | None = None,
-        payload: str = "auto",
-        schema: pa.Schema | None = None,
-        buffer: None = None,
-        timeout: float = 60.0,
-        evolve_schema: bool = False,
-    ) -> StreamWriter: ...
+    def writer(self, stream: str, *, buffer: None = None, **keywords: Unpack[WriterKeywords]) -> StreamWriter: ...
 
     @overload
-    def writer(
-        self,
-        stream: str,
-        *,
-        writer_id: str | None = None,
-        partition: int | None = None,
-        payload: str = "auto",
-        schema: pa.Schema | None = None,
-        buffer: str | Path,
-        buffer_bytes: int = 1 << 30,
-        keep_sent: float | str = 0.0,
-        timeout: float = 60.0,
-        evolve_schema: bool = False,
-    ) -> BufferedWriter: ...
+    def writer(self, stream: str, *, buffer: str | Path, **keywords: Unpack[BufferKeywords]) -> BufferedWriter: ...
 
     def writer(
-        self,
-        stream: str,
-        *,
-        writer_id: str | None = None,
-        partition: int | None = None,
-        payload: str = "auto",
-        schema: pa.Schema | None = None,
-        buffer: str | Path | None = None,
-        buffer_bytes: int = 1 << 30,
-        keep_sent: float | str = 0.0,
-        timeout: float = 60.0,
-        evolve_schema: bool = False,
+        self, stream: str, *, buffer: str | Path | None = None, **keywords: Any
     ) -> StreamWriter | BufferedWriter:
         """Return a writer of transactions. A ``with`` block is one transaction; each ``commit()`` in it ends one.
+
+        The keywords are ``writer_id``, ``partition``, ``payload``, ``schema``, ``timeout`` and ``evolve_schema``; with
+        ``buffer`` also ``buffer_bytes`` and ``keep_sent``.
 
         A transaction becomes visible completely or not at all, and exactly once. Its rows go to ``partition``. Without
         ``partition``, all rows of a transaction go to one partition, and each transaction to the next one. With
@@ -361,24 +329,21 @@ class Client(Endpoint, StreamOperations):
         call waits up to ten minutes for a commit that the server reports as running. With ``evolve_schema`` the writer
         may add nullable columns to a ``strict`` schema, if its key has the grant ``manage``.
         """
-        rows: dict[str, Any] = {
-            "writer_id": writer_id, "partition": partition, "payload": payload, "timeout": timeout,
-            "evolve_schema": evolve_schema,
-        }  # fmt: skip
         if buffer is not None:
-            return self._buffered_writer(stream, buffer, buffer_bytes, keep_sent, schema, rows)
+            return self._buffered_writer(stream, buffer, **keywords)
         from aeron_spark.stream_client.writer import StreamWriter
 
-        return StreamWriter(self._stream_session(), stream, schema=schema, **rows)
+        return StreamWriter(self._stream_session(), stream, **keywords)
 
     def _buffered_writer(
         self,
         stream: str,
         buffer: str | Path,
-        buffer_bytes: int,
-        keep_sent: float | str,
-        schema: pa.Schema | None,
-        rows: dict[str, Any],
+        *,
+        buffer_bytes: int = 1 << 30,
+        keep_sent: float | str = 0.0,
+        schema: pa.Schema | None = None,
+        **keywords: Any,
     ) -> BufferedWriter:
         from aeron_spark.stream_client.buffered_writer import BufferedWriter
 
@@ -392,25 +357,15 @@ class Client(Endpoint, StreamOperations):
             max_bytes=buffer_bytes,
             keep_seconds=_parse_seconds("keep_sent", keep_sent),
             former_names=() if known is None else known.former_names,
-            **rows,
+            **keywords,
         )
         self._buffered_writers.add(writer)
         return writer
 
-    def reader(
-        self,
-        stream: str,
-        *,
-        start: StartOrEnd = "earliest",
-        end: StartOrEnd | None = None,
-        follow: bool = False,
-        partitions: Sequence[int] | None = None,
-        schema: pa.Schema | None = None,
-        metadata: bool = False,
-        timeout: float | None = None,
-    ) -> StreamReader:
+    def reader(self, stream: str, **keywords: Unpack[ReaderKeywords]) -> StreamReader:
         """Return an iterator over the stream's record batches; see :class:`StreamReader`.
 
+        The keywords are ``start``, ``end``, ``follow``, ``partitions``, ``schema``, ``metadata`` and ``timeout``.
         ``start`` and ``end`` are ``earliest``, ``latest``, a time (``"-10min"``, ISO, a datetime; UTC without a zone),
         or positions by partition, such as another reader's. Without ``follow`` the iterator ends at the rows that are
         committed now. With it, it continues through outages of the server, and ends after ``timeout`` seconds without a
@@ -418,17 +373,7 @@ class Client(Endpoint, StreamOperations):
         """
         from aeron_spark.stream_client.reader import StreamReader
 
-        return StreamReader(
-            self._stream_session(),
-            stream,
-            start=start,
-            end=end,
-            follow=follow,
-            partitions=partitions,
-            schema=schema,
-            metadata=metadata,
-            timeout=timeout,
-        )
+        return StreamReader(self._stream_session(), stream, **keywords)
 
     def _stream_session(self) -> StreamSession:
         with self._streams_lock:

@@ -57,7 +57,7 @@ from aeron_spark.stream_client.staging import (
     first_lost,
     last_committed,
 )
-from aeron_spark.stream_client.writer import FIRST_PAUSE_S, Writer
+from aeron_spark.stream_client.writer import FIRST_PAUSE_S, Writer, WriterKeywords
 from aeron_spark.wire.arrow import encoded_size
 from aeron_spark.wire.field_bounds import check_token
 from aeron_spark.wire.stream_requests import NEXT_NUMBER, Transaction
@@ -86,6 +86,15 @@ class BufferClient(SessionClient, Protocol):
 
     def begin_connecting(self) -> Future[Connection]:
         """Start to connect; the future ends with the connection, or with the reason that prevents it."""
+
+
+class BufferKeywords(WriterKeywords, total=False):
+    """The keywords of ``Client.writer`` with a buffer."""
+
+    buffer_bytes: int
+    """Of the unsent transactions, 1 GiB by default."""
+    keep_sent: float | str
+    """How long sent transactions stay, in seconds or as ``"24h"``; 0 by default."""
 
 
 class BufferedWriter(Writer):

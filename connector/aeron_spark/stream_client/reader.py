@@ -19,7 +19,7 @@ from contextlib import closing
 from datetime import datetime
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypedDict, TypeVar
 
 import pyarrow as pa
 
@@ -376,6 +376,25 @@ EXAMPLE: Final = (
 )
 
 StartOrEnd = str | datetime | Mapping[int, int] | Mapping[str, int] | Mapping[str, Any]
+
+
+class ReaderKeywords(TypedDict, total=False):
+    """The keywords of ``Client.reader``."""
+
+    start: StartOrEnd
+    """``earliest`` by default."""
+    end: StartOrEnd | None
+    """By default the end that is committed now; with ``follow`` none."""
+    follow: bool
+    """Whether the iterator continues with rows that are committed later; not by default."""
+    partitions: Sequence[int] | None
+    """All by default."""
+    schema: pa.Schema | None
+    """The columns; by default those of the stream."""
+    metadata: bool
+    """Whether there are columns with the origin of each row; not by default."""
+    timeout: float | None
+    """With ``follow``: seconds without a row after which the iterator ends; never by default."""
 
 
 class StreamReader:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypedDict, TypeVar
 
 import pyarrow as pa
 
@@ -54,6 +54,23 @@ REPEAT_COMMIT: Final = "Call commit() again, or abort()."
 NO_NUMBER: Final = -1  # the result of a commit without rows, which makes no transaction
 
 _W = TypeVar("_W", bound="Writer")
+
+
+class WriterKeywords(TypedDict, total=False):
+    """The keywords of ``Client.writer``, with and without a buffer."""
+
+    writer_id: str | None
+    """Continues the numbering of that writer's transactions; by default a new id."""
+    partition: int | None
+    """Of all rows; by default each transaction goes to the next partition."""
+    payload: str
+    """``auto`` by default."""
+    schema: pa.Schema | None
+    """The columns of a stream that has none yet."""
+    timeout: float
+    """Seconds, 60 by default."""
+    evolve_schema: bool
+    """Whether the rows may add nullable columns to a ``strict`` schema; not by default."""
 
 
 class Writer(ABC):
