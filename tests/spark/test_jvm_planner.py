@@ -171,6 +171,6 @@ def java() -> Iterator[Answers]:
 
 
 @given(case=planned)
-@settings(max_examples=1_500, deadline=None)
+@settings(max_examples=1_200, deadline=None)
 def test_both_sources_plan_alike(java: Answers, case: dict[str, Any]) -> None:
     assert java.answer(**case) == planner_answer(case)

@@ -1,22 +1,19 @@
 package io.aeronspark.spark.error;
 
-/** Bytes are not in the expected format. With the reason {@link #TOO_LONG} a value is longer than a message may be. */
+/** Bytes are not in the expected format. */
 public final class DataFormatError extends SourceError
 {
-    /** The reason of an error about a value that is longer than a message may be. */
-    public static final String TOO_LONG = "too-long";
-
     private static final long serialVersionUID = 1;
 
     /** With an event and an instruction, which may be "". */
     public DataFormatError(final String what, final String remedy)
     {
-        this(what, remedy, "");
+        this(what, remedy, null);
     }
 
-    /** With an event, an instruction and a reason, which both may be "". */
-    public DataFormatError(final String what, final String remedy, final String reason)
+    /** With an event, an instruction, which may be "", and the cause, which may be null. */
+    public DataFormatError(final String what, final String remedy, final Throwable cause)
     {
-        super(what, remedy, reason, null);
+        super(what, remedy, "", cause);
     }
 }

@@ -64,12 +64,6 @@ public record DirectRoute(
         return "stream " + streamId + " of " + channel;
     }
 
-    /** Whether this machine's own node is one of the archives. */
-    public boolean isEmbedded()
-    {
-        return archive.contains(OptionTypes.EMBEDDED);
-    }
-
     /** The label: a log has no credentials' file. */
     @Override
     public String toString()
