@@ -60,7 +60,6 @@ LONG_SIGNATURES: Final = {
 REPEATED_NAMES: Final = {
     "Client": 2,
     "StreamReader": 2,
-    "Writer": 2,
     "StreamWriter": 2,
     "BufferedWriter": 2,
     "ClientOptions": 2,

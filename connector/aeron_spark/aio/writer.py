@@ -18,10 +18,10 @@ from aeron_spark.stream_client.buffer_folder import TransactionOutcome
 from aeron_spark.stream_client.row_input import Rows
 
 PlainWriter = TypeVar("PlainWriter", bound=plain.Writer)
-_W = TypeVar("_W", bound="Writer")  # type: ignore[type-arg]
+_W = TypeVar("_W", bound="AwaitedWriter")  # type: ignore[type-arg]
 
 
-class Writer(ABC, Generic[PlainWriter]):
+class AwaitedWriter(ABC, Generic[PlainWriter]):
     """Writes transactions. The end of an ``async with`` block commits, an exception in the block aborts.
 
     The writer has one thread, from its first use until :meth:`close` or the close of the client, which executes its
@@ -154,7 +154,7 @@ class Writer(ABC, Generic[PlainWriter]):
             self._made.close()
 
 
-class StreamWriter(Writer[plain.StreamWriter]):
+class StreamWriter(AwaitedWriter[plain.StreamWriter]):
     """Writes to a stream while its server can be reached; ``Client.writer`` makes it."""
 
     @property
@@ -177,7 +177,7 @@ class StreamWriter(Writer[plain.StreamWriter]):
         return await self._thread.run(lambda: self._opened().accept_loss())
 
 
-class BufferedWriter(Writer[buffered_writer.BufferedWriter]):
+class BufferedWriter(AwaitedWriter[buffered_writer.BufferedWriter]):
     """Writes transactions to a folder, from which they are sent; ``Client.writer`` with ``buffer`` makes it."""
 
     @property
