@@ -392,6 +392,24 @@ def test_an_endpoint_is_idle_during_a_call_which_still_ends_at_its_deadline(worl
     assert core_of(client.connection).usage["calls"] == 0
 
 
+def test_a_call_that_waits_for_room_at_its_deadline_is_not_sent(world: World) -> None:
+    server, client = world.pair(buffer_bytes=200_000)
+    received, later = list[object](), Later()
+    server.on_message(object, lambda _, message: received.append(message))
+    server.register("later", later, ["get"])
+    world.network.cut()
+    wait_for(lambda: not client.connected, "the loss of the link")
+    client.send_many([bytes(1000)] * 176)  # with 128 bytes for each record, the buffer is full
+    with pytest.raises(WaitTimeout, match="did not accept a message before the timeout: the peer is not connected"):
+        client.remote("later").with_timeout(1.0).get(bytes(1000))
+    assert core_of(client.connection).usage["calls"] == 0
+    world.network.heal()
+    wait_for(lambda: client.connected, "the client to reconnect")
+    client.send("last", acknowledge=True)
+    assert len(received) == 177
+    assert later.futures == []
+
+
 LATER_METHODS = ["get", "done", "now"]
 
 
