@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from aeron_spark.log.api import Log
+from aeron_spark.log.several import SeveralLog
 from aeron_spark.log.writing import LogWriter
 from aeron_spark.options import DirectRoute, ReadOptions, ServerRoute, WriteOptions
+from aeron_spark.options.values import is_pattern
 from aeron_spark.pool import POOL
+from aeron_spark.protocol.grants import matches
+from aeron_spark.wire.stream_requests import ListStreams
 
 if TYPE_CHECKING:
     from aeron_spark.client.named_streams import ServerStreams
@@ -32,6 +36,19 @@ def open_log(
     ``idle_timeout`` is in seconds. ``fail_on_data_loss`` is the option of that name. ``sessions`` are
     connections from ``POOL.borrow``; by default those of the process.
     """
+    if route.several:
+
+        def open_one(name: str) -> Log:
+            return open_log(
+                route.of_one(name),
+                framed=framed,
+                idle_timeout=idle_timeout,
+                read_path=read_path,
+                fail_on_data_loss=fail_on_data_loss,
+                sessions=sessions,
+            )
+
+        return SeveralLog(lambda: _names(route, sessions), open_one, framed=framed, identity=route)
     if isinstance(route, DirectRoute):
         from aeron_spark.direct.archive_log import ArchiveLog
         from aeron_spark.direct.archive_recordings import StreamAddress, archives_of
@@ -52,6 +69,18 @@ def open_log(
     return ServerLog(
         connections, route.stream, framed=framed, idle_timeout=idle_timeout, keys=keys, fail_on_data_loss=fails
     )
+
+
+def _names(route: DirectRoute | ServerRoute, sessions: Mapping[str, StreamSession] | None) -> Sequence[str]:
+    """Return the streams of a route to several: those that the route names, and those of the servers that match."""
+    if isinstance(route, DirectRoute) or not any(map(is_pattern, route.several)):
+        return route.several
+    patterns = [one for one in route.several if is_pattern(one)]
+    servers = (sessions or POOL.sessions(route)).values()
+    # A stream of several servers is created on one after the other: it joins when all have it.
+    listed = [{one.name for one in session.call(ListStreams()).streams} for session in servers]
+    found = {name for name in set.intersection(*listed) if matches(name, patterns)}
+    return sorted(found.union(one for one in route.several if not is_pattern(one)))
 
 
 def log_of(options: ReadOptions, framed: bool) -> Log:

@@ -4,6 +4,7 @@ An offset names its stream:
 
     {"channel": "aeron:udp?endpoint=10.0.0.7:40123", "id": 1001}
     {"name": "flights", "servers": {"feeds.example:20121": "<public key>"}}
+    {"streams": [<several of one of these>]}
 
 Channels are compared like those of recordings (``transport.channel.same_stream``): by endpoint, control address and
 interface, not by text.
@@ -16,7 +17,7 @@ at a multiple of the term length, and always with a new message.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -82,7 +83,33 @@ class ServerStream:
         return {"name": self.name, "servers": dict(sorted(self.servers.items()))}
 
 
-SourceStream = DirectStream | ServerStream
+@dataclass(frozen=True, slots=True)
+class StreamSet:
+    """Several streams of one route, sorted by title. New ones may join."""
+
+    streams: tuple[DirectStream | ServerStream, ...]
+
+    @property
+    def label(self) -> str:
+        """The names of the streams in errors."""
+        return " and ".join(stream.label for stream in self.streams) or "no stream"
+
+    @property
+    def title(self) -> str:
+        """The names of the streams in metrics."""
+        return ", ".join(stream.title for stream in self.streams)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain values in canonical order."""
+        return {"streams": [stream.to_dict() for stream in self.streams]}
+
+
+SourceStream = DirectStream | ServerStream | StreamSet
+
+
+def stream_set(streams: Iterable[DirectStream | ServerStream]) -> StreamSet:
+    """Return a set of streams in canonical order."""
+    return StreamSet(tuple(sorted(streams, key=lambda stream: stream.title)))
 
 
 def direct_stream(channel: str, stream_id: int) -> DirectStream:
@@ -121,18 +148,24 @@ def parse_stream(value: object) -> SourceStream:
             texts = {str(server): key for server, key in servers.items() if isinstance(key, str)}
             if len(texts) == len(servers):
                 return ServerStream(name, texts)
+    if isinstance(value, Mapping) and value.keys() == {"streams"} and isinstance(value["streams"], list):
+        streams = [parse_stream(one) for one in value["streams"]]
+        return stream_set(one for one in streams if not isinstance(one, StreamSet))
     raise ValueError("it does not identify a stream")
 
 
 def joined_stream(known: SourceStream | None, read: SourceStream) -> SourceStream:
     """Return the stream of an offset that continues an offset of ``known``, while the query reads ``read``.
 
-    Servers may be added; servers that the query omits are kept. The stream may have been renamed. Returns ``known``
-    itself without a change. Raises OptionError for two different streams: another channel, stream id or name, no common
-    server, or a server with another key.
+    Servers may be added; servers that the query omits are kept. The stream may have been renamed. Of several streams
+    some may be added, and those that the query omits are kept. Returns ``known`` itself without a change. Raises
+    OptionError for two different streams: another channel, stream id or name, no common server, or a server with
+    another key; and for sets without a common stream, or a set and one stream.
     """
     if known is None:
         return read
+    if isinstance(known, StreamSet) or isinstance(read, StreamSet):
+        return _joined_set(known, read)
     if isinstance(known, DirectStream) or isinstance(read, DirectStream):
         if _same_direct(known, read):
             return known
@@ -150,6 +183,20 @@ def joined_stream(known: SourceStream | None, read: SourceStream) -> SourceStrea
     together = {**known.servers, **read.servers}
     is_unchanged = known.name == read.name and together == dict(known.servers)
     return known if is_unchanged else replace(known, name=read.name, servers=together)
+
+
+def _joined_set(known: SourceStream, read: SourceStream) -> SourceStream:
+    if not isinstance(known, StreamSet) or not isinstance(read, StreamSet):
+        raise _other_stream(known, read)
+    by_title = {stream.title: stream for stream in known.streams}
+    if by_title and read.streams and by_title.keys().isdisjoint(stream.title for stream in read.streams):
+        raise _other_stream(known, read)
+    joined: dict[str, DirectStream | ServerStream] = dict(by_title)
+    for stream in read.streams:
+        one = joined_stream(by_title.get(stream.title), stream)
+        assert not isinstance(one, StreamSet)
+        joined[stream.title] = one
+    return known if joined == by_title else stream_set(joined.values())
 
 
 def _same_direct(known: SourceStream, read: SourceStream) -> bool:

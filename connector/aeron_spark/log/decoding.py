@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from aeron_spark.aeron.framed_values import FramedDecoder
 from aeron_spark.errors import DataFormatError
-from aeron_spark.log.api import Log, Range, RecordingState, ServerStream
+from aeron_spark.log.api import Log, Range, RecordingState
 from aeron_spark.options import TimestampFrom
 from aeron_spark.wire.arrow import decode_batches
 from aeron_spark.wire.chunks import FIXED_BYTES, MAGIC, Content, Group, Reassembler, decode
@@ -50,7 +50,10 @@ def metadata() -> list[pa.Field[Any]]:
     return [field.with_name(METADATA_PREFIX + field.name) for field in (*POSITION, *WRITER)]
 
 
-_TYPES: Final = {field.name: field.type for field in (*POSITION, *WRITER)}
+# Of rows of several streams, by name: the stream of each row. With ``raw`` the first one is there anyway.
+STREAM_FIELDS: Final = {"streamId": POSITION.field("streamId"), "stream": pa.field("stream", pa.string())}
+
+_TYPES: Final = {field.name: field.type for field in (*POSITION, *WRITER, *STREAM_FIELDS.values())}
 
 
 class ConstantColumns:
@@ -150,11 +153,10 @@ def read_range(log: Log, wanted: Range, fields: Collection[str] = FIELDS) -> Ite
     """
     reassembler = Reassembler(wanted.start)
     decoder = FramedDecoder(fields)
-    # Only a server puts groups into its log. On the direct route every publisher may mark its groups as checked, and
-    # another server has marked those before ``checked_from``, which came with a restore.
-    is_of_server = isinstance(log.stream, ServerStream)
     for rows in log.read(wanted):
-        checked_from = log.state(wanted.key).checked_from if is_of_server else None  # the state is known by now
+        # Only a server puts groups into its log. On the direct route, where this is None, every publisher may mark its
+        # groups as checked. Another server has marked those before it, which came with a restore.
+        checked_from = log.state(wanted.key).checked_from  # the state is known by now
         if rows.resumed_at is not None:  # the group before them has lost its rest
             reassembler = Reassembler(rows.resumed_at)
         for found in _groups(reassembler, rows, decoder.decode, checked_from):
@@ -218,13 +220,24 @@ Column = Callable[[], "pa.Array[Any]"]
 class RowDecoder:
     """Makes the record batches of one range of a recording; ``schema`` is the Arrow schema of the query's rows.
 
-    It makes only the columns of the schema, which are any columns of the payload, in any order.
+    It makes only the columns of the schema, which are any columns of the payload, in any order. ``stream_column`` is
+    that of a query of several streams.
     """
 
-    def __init__(self, schema: pa.Schema, recording: RecordingState, times: TimestampFrom | None) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        recording: RecordingState,
+        times: TimestampFrom | None,
+        stream_column: str | None = None,
+    ) -> None:
         self._schema = schema
-        self._own = pa.schema([field for field in schema if not field.name.startswith(METADATA_PREFIX)])
-        self._metadata = pa.schema([field for field in schema if field.name.startswith(METADATA_PREFIX)])
+        self._stream_column = stream_column
+        of_rows = {
+            field.name: field.name.startswith(METADATA_PREFIX) or field.name == stream_column for field in schema
+        }
+        self._own = pa.schema([field for field in schema if not of_rows[field.name]])
+        self._metadata = pa.schema([field for field in schema if of_rows[field.name]])
         self._recording = recording
         self._times = times
         self._constants = ConstantColumns()
@@ -240,7 +253,7 @@ class RowDecoder:
 
     def raw_metadata(self, rows: Rows) -> pa.RecordBatch:
         """Return the metadata columns of messages with unchanged bytes."""
-        return _batch(self._metadata, {}, _prefixed(self._of_messages(rows)))
+        return _batch(self._metadata, {}, _prefixed(self._of_messages(rows)) | self._of_stream(len(rows)))
 
     def framed(self, found: SmallValues | PlacedGroup) -> pa.RecordBatch:
         """Return the rows of values in the wire format."""
@@ -274,6 +287,7 @@ class RowDecoder:
             "position": lambda: rows.positions,
             "reservedValue": lambda: rows.reserved,
             "timestamp": lambda: self._timestamps(rows),
+            **self._of_stream(len(rows)),
         }
 
     def _of_values(self, found: SmallValues | PlacedGroup) -> dict[str, Column]:
@@ -293,7 +307,7 @@ class RowDecoder:
                 "partition": lambda: fields["partition"],
                 "row": lambda: fields["row"],
             }
-        )
+        ) | self._of_stream(len(found.values))
 
     def _of_group(self, found: PlacedGroup, first: int, rows: int) -> dict[str, Column]:
         header, column = found.group.header, self._constants.column
@@ -309,7 +323,7 @@ class RowDecoder:
                 "partition": lambda: column("partition", header.partition, rows),
                 "row": lambda: pa.array(np.arange(row, row + rows, dtype=np.int64)),
             }
-        )
+        ) | self._of_stream(rows)
 
     def _of_recording(self, rows: int) -> dict[str, Column]:
         recording, column = self._recording, self._constants.column
@@ -319,6 +333,15 @@ class RowDecoder:
             "sessionId": lambda: column("sessionId", recording.session_id, rows),
             "recordingId": lambda: column("recordingId", recording.recording_id, rows),
         }
+
+    def _of_stream(self, rows: int) -> dict[str, Column]:
+        """Return the column with the stream of the rows, which a query of several streams has."""
+        recording, name = self._recording, self._stream_column
+        if name is None:
+            return {}
+        # a partition of a server has the stream's name as its channel
+        value = recording.stream_id if name == "streamId" else recording.channel
+        return {name: lambda: self._constants.column(name, value, rows)}
 
     def _timestamps(self, rows: Rows) -> pa.Array[Any]:
         if self._times is None:

@@ -33,6 +33,11 @@ ReadMessages = Callable[[RecordingState, int, int], Messages]
 """Returns the complete messages of a recording that begin between two positions."""
 
 
+def _kind(state: RecordingState) -> tuple[int, int, int]:
+    """Return what recordings of the same log have in common."""
+    return state.stream_id, state.initial_term_id, state.term_length
+
+
 class Overlaps:
     """Tells which of ``states`` have the same log. Compares bytes, or ``messages``, only of those that may have."""
 
@@ -42,7 +47,7 @@ class Overlaps:
         self._alike: defaultdict[tuple[int, int, int], list[RecordingState]] = defaultdict(list)
         for state in states:
             if state.end > state.start:
-                self._alike[state.stream_id, state.initial_term_id, state.term_length].append(state)
+                self._alike[_kind(state)].append(state)
         self._known: dict[tuple[str, str], bool] = {}
         self._bytes: dict[tuple[str, int, int], bytes | None] = {}
 
@@ -53,7 +58,7 @@ class Overlaps:
 
     def of(self, state: RecordingState) -> list[RecordingState]:
         """Return the other recordings with the same log where they overlap ``state``."""
-        alike = self._alike.get((state.stream_id, state.initial_term_id, state.term_length), ())
+        alike = self._alike.get(_kind(state), ())
         return [other for other in alike if other.key != state.key and self.have_same_log(state, other)]
 
     def have(self, state: RecordingState, position: int) -> bool:
@@ -66,7 +71,7 @@ class Overlaps:
         Raises DataFormatError if they have the same log at the begin of the overlap only.
         """
         start, end = max(one.start, other.start), min(one.end, other.end)
-        if start >= end or one.initial_term_id != other.initial_term_id or one.term_length != other.term_length:
+        if start >= end or _kind(one) != _kind(other):
             return False
         key = (one.key, other.key) if one.key < other.key else (other.key, one.key)
         if key not in self._known:

@@ -412,7 +412,7 @@ def resolve(
     by_key = {state.key: state for state in states}
     named = {}
     for name, value in wanted.named.items():
-        key = _key(name, archives, option)
+        key = _key(name, archives, by_key, option)
         state = by_key.get(key)
         if state is None:
             raise OptionError(
@@ -438,9 +438,11 @@ def resolve(
     return positions
 
 
-def _key(name: str, archives: Collection[str], option: str) -> str:
+def _key(name: str, archives: Collection[str], keys: Collection[str], option: str) -> str:
     if "/" in name:
-        return name
+        # of several streams, stream/id stands for archive/stream/id
+        found = [key for key in keys if key.endswith(f"/{name}")] if name not in keys else []
+        return found[0] if len(found) == 1 else name
     if len(archives) != 1:
         raise OptionError(
             f"option '{option}' has recording {name}, but ids are not unique with several archives",

@@ -214,6 +214,8 @@ class QueryPlanner:
         self._last_batch_ns = self._clock()
         if self._settled is not None and end.payload is None:
             end = replace(end, payload=self._settle(states))
+        elif any(ends[state.key] > begins[state.key] == state.start for state in states):
+            self._compare_streams(states)
         return self._marked(end, states)
 
     def _settle(self, states: list[RecordingState]) -> str | None:
@@ -229,6 +231,11 @@ class QueryPlanner:
             )
         return self._settled
 
+    def _compare_streams(self, states: list[RecordingState]) -> None:
+        """Raise DataFormatError if several streams, one of which may begin now, have not one payload and schema."""
+        if self.options.route.several and self.options.payload != "raw":
+            self.log.content(readable(states))
+
     def _is_due(self, backlog: int) -> bool:
         """Whether the options want a batch of a backlog, in bytes."""
         limits = self.options.limits
@@ -239,12 +246,10 @@ class QueryPlanner:
 
     def _overlaps(self, states: list[RecordingState]) -> Overlaps:
         """Return the overlaps of the recordings of the wanted Aeron sessions."""
-        if isinstance(self.log.stream, ServerStream):  # its partitions do not overlap
-            return Overlaps([], self.log, self._messages)
         wanted = self.options.bounds.sessions
-        return Overlaps(
-            [state for state in states if not wanted or state.session_id in wanted], self.log, self._messages
-        )
+        # the partitions of a server, which have epochs, do not overlap
+        recorded = [state for state in states if state.epochs is None and (not wanted or state.session_id in wanted)]
+        return Overlaps(recorded, self.log, self._messages)
 
     def _messages(self, state: RecordingState, begin: int, end: int) -> Messages:
         return messages_between(self.log, state, begin, end)
@@ -384,6 +389,7 @@ class QueryPlanner:
         states = readable(self.states())
         log = self.log
         log.check_recorded(states)
+        self._compare_streams(states)
         starts = self._starting(states)
         ends = self._resolve(self.options.ending_offsets, states, "endingOffsets")
         ranges: list[Wanted] = []

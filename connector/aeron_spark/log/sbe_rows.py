@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from aeron_spark.aeron.sbe_decoder import SbeDecoder
 from aeron_spark.errors import DataFormatError
-from aeron_spark.log.api import Log, Range, RecordingState
+from aeron_spark.log.api import Log, Range
 from aeron_spark.log.decoding import (
     METADATA_PREFIX,
     POSITION,
@@ -21,7 +21,6 @@ from aeron_spark.log.decoding import (
     read_range,
     values_of,
 )
-from aeron_spark.options import TimestampFrom
 from aeron_spark.sbe.encoding import EncodePlan, SbeEncoder
 from aeron_spark.sbe.table import DecodeTable
 from aeron_spark.wire.chunks import decode, is_framed
@@ -94,14 +93,15 @@ class SbeRows:
 
 
 def read_sbe(
-    log: Log, wanted: Range, schema: pa.Schema, state: RecordingState, times: TimestampFrom | None, table: DecodeTable
+    log: Log, wanted: Range, schema: pa.Schema, table: DecodeTable, decoder_of: Callable[[pa.Schema], RowDecoder]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the SBE messages that begin in a range of the recording ``state``.
+    """Yield the rows of the SBE messages that begin in a range of a recording.
 
-    ``schema`` is the Arrow schema of the query's rows: the columns of the table, and any of :data:`POSITION_COLUMNS`.
+    ``schema`` is the Arrow schema of the query's rows: the columns of the table, any of :data:`POSITION_COLUMNS`, and
+    that of the stream. ``decoder_of`` returns the decoder that makes these columns.
     """
     metadata = pa.schema([field for field in schema if field.name not in table.schema.names])
-    decoder = RowDecoder(metadata, state, times) if metadata.names else None
+    decoder = decoder_of(metadata) if metadata.names else None
     rows = SbeRows(table, schema.names, f"recording {wanted.key}")
     with of_recording(wanted.key):
         if not log.framed:

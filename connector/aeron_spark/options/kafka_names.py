@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_STREAM: Final = "Name the stream: 'channel' and 'streamId', or through a server 'stream' with 'server'."
+_STREAM: Final = "Name the streams: 'channel' and 'streamId' (1001,1002), or 'server' and 'stream' (prices,trades)."
 _NO_GROUPS: Final = "Leave it out: each query keeps its own positions in its checkpoint, and there are no groups."
 _NO_RETRIES: Final = "Leave it out: a running query waits up to 'archiveTimeout' for an archive or its media driver."
 _NO_HEADERS: Final = (
@@ -21,9 +21,9 @@ OPTIONS: Final[Mapping[str, str]] = {
     # the stream
     "kafka.bootstrap.servers": "Use 'server' (host:port) with 'serverKey', or 'channel' for the direct route.",
     "subscribe": _STREAM,
-    "subscribepattern": _STREAM,
+    "subscribepattern": "Use 'stream' with 'server': a text with '*', '?' or '[' is a pattern of names, as prices.*",
     "assign": f"{_STREAM} A query reads all partitions of a stream; a batch has 'sessionIds'.",
-    "topic": f"{_STREAM} On the direct route, columns 'channel' and 'streamId' override them for a row.",
+    "topic": "Use 'channel' and 'streamId', also as columns of a row, or 'server' and 'stream'.",
     # its part that a query reads
     "startingoffsetsbytimestamp": _START_TIME,
     "startingoffsetsbytimestampstrategy": "Leave it out: a time after the last message starts a recording at its end.",
@@ -38,6 +38,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "kafkaconsumer.polltimeoutms": "Use 'idleTimeout'.",
     "fetchoffset.numretries": _NO_RETRIES,
     "fetchoffset.retryintervalms": _NO_RETRIES,
+    "kafka.client.id": "Leave it out: through a server, the client's option tag names it.",
     "kafka.auto.offset.reset": "Use 'startingOffsets'.",
     "kafka.enable.auto.commit": "Leave it out: the checkpoint keeps the positions after each micro-batch.",
     "kafka.isolation.level": "Leave it out: readers of a server's stream see committed transactions only.",
@@ -57,7 +58,7 @@ OPTIONS: Final[Mapping[str, str]] = {
 # By the name in lower case; the text completes "this source has ...". ``value`` and ``timestamp`` have the same name.
 COLUMNS: Final[Mapping[str, str]] = {
     "key": "no key: put it into 'value', or write all columns with payload=arrow",
-    "topic": "'channel' and 'streamId'",
+    "topic": "'channel' and 'streamId', and 'stream' if it reads several streams of a server",
     "partition": "'recordingId' on the direct route and through a server",
     "offset": "'position', in bytes",
     "timestamptype": "only 'timestamp', the publish time",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -12,6 +13,7 @@ from aeron_spark.options.declaration import (
     READING,
     REQUIRED,
     Format,
+    Option,
     OptionReader,
     OptionSet,
     Route,
@@ -66,7 +68,9 @@ class DirectRoute(OptionSet, where=EVERYWHERE):
     )
     stream_id: int = option(
         REQUIRED,
-        "Aeron stream id in the channel. The stream ids of an archive's control streams are refused.",
+        "Aeron stream id in the channel; a reader with `format('aeron')` may have several, separated by commas. The "
+        "rows then have the column `streamId`, and all streams one payload and one schema. The stream ids of an "
+        "archive's control streams are refused.",
         example="1001",
         only=Route.DIRECT,
         low=INT32_MIN,
@@ -126,6 +130,7 @@ class DirectRoute(OptionSet, where=EVERYWHERE):
         example="true",
         only=(READING, Route.DIRECT, Format.AERON),
     )
+    several: tuple[str, ...] = ()  # the ids of a reader of several streams, of which ``stream_id`` is the first
 
     @classmethod
     def read(cls, reader: OptionReader) -> DirectRoute:
@@ -133,7 +138,8 @@ class DirectRoute(OptionSet, where=EVERYWHERE):
         _refuse_server_options(reader)
         if "cluster" in reader:
             return cls._read_cluster(reader)
-        route = reader.read(cls)
+        several = _several(reader, cls.declared["stream_id"], values.parse_stream_ids)
+        route = reader.read(cls, stream_id=int(several[0]), several=several) if several else reader.read(cls)
         if route.cluster_uncommitted:
             raise OptionError(
                 "option 'clusterUncommitted' is only for the log of a cluster, and 'cluster' is missing",
@@ -146,7 +152,8 @@ class DirectRoute(OptionSet, where=EVERYWHERE):
                 remedy="Write to the channel itself, aeron:…",
             )
         try:
-            refuse_archive_streams(uri, route.stream_id)
+            for stream_id in route.several or (route.stream_id,):
+                refuse_archive_streams(uri, int(stream_id))
         except OptionError as error:
             raise OptionError(f"option 'streamId': {error.what}", remedy=error.remedy) from None
         return route
@@ -170,7 +177,22 @@ class DirectRoute(OptionSet, where=EVERYWHERE):
     @property
     def label(self) -> str:
         """The name of the stream in errors."""
-        return "the cluster's log" if self.cluster else f"stream {self.stream_id} of {self.channel}"
+        if self.cluster:
+            return "the cluster's log"
+        return (
+            f"streams {', '.join(self.several)} of {self.channel}"
+            if self.several
+            else (f"stream {self.stream_id} of {self.channel}")
+        )
+
+    def of_one(self, stream: str) -> DirectRoute:
+        """Return the route to one of several streams."""
+        return replace(self, stream_id=int(stream), several=())
+
+    @property
+    def stream_column(self) -> str | None:
+        """The column of rows of several streams with their stream; None for one stream."""
+        return "streamId" if self.several else None
 
     @property
     def embedded(self) -> bool:
@@ -204,7 +226,15 @@ class ServerRoute(OptionSet, where=EVERYWHERE):
         example="feeds.example:20121",
         only=Route.SERVER,
     )
-    stream: StreamName = option(REQUIRED, "Name of a stream on the server.", example="flights", only=Route.SERVER)
+    stream: StreamName = option(
+        REQUIRED,
+        "Name of a stream on the server. A reader may have several names and patterns, separated by commas: a text "
+        "with `*`, `?` or `[` is a pattern of whole names, as in a grant; a dot is always a dot. Streams that match "
+        "later join a running query at its next micro-batch, from their beginning. The rows then have the column "
+        "`stream`, and all streams one payload and one schema.",
+        example="flights",
+        only=Route.SERVER,
+    )
     identity: Identity | None = option(
         None,
         "Identity key of this client: the path of its file, a file name in SparkFiles (`spark.addFile`), or "
@@ -231,6 +261,7 @@ class ServerRoute(OptionSet, where=EVERYWHERE):
     aeron_dir: PathText | None = AERON_DIR
     connect_timeout: Seconds = CONNECT_TIMEOUT
     client: tuple[tuple[str, str], ...] = ()
+    several: tuple[str, ...] = ()  # the names and patterns of a reader of several streams; ``stream`` is their list
 
     def __post_init__(self) -> None:
         if isinstance(self.server, str):
@@ -262,7 +293,9 @@ class ServerRoute(OptionSet, where=EVERYWHERE):
                 "option 'server' needs 'stream', the name of a stream on that server",
                 remedy=example(cls.declared["stream"]),
             )
-        return reader.read(cls, client=reader.client_options())
+        several = _several(reader, cls.declared["stream"], values.parse_streams)
+        given = {"stream": ",".join(several)} if several else {}
+        return reader.read(cls, client=reader.client_options(), several=several, **given)
 
     def with_servers(self, servers: tuple[ServerEntry, ...]) -> ServerRoute:
         """Return this route with ``servers`` in place of the option or the file that lists them."""
@@ -291,7 +324,26 @@ class ServerRoute(OptionSet, where=EVERYWHERE):
     @property
     def label(self) -> str:
         """The name of the stream in errors."""
-        return f"stream {self.stream!r} of {' and '.join(self.names) or f'the servers in {self.servers_file}'}"
+        servers = " and ".join(self.names) or f"the servers in {self.servers_file}"
+        return f"{'streams' if self.several else 'stream'} {self.stream!r} of {servers}"
+
+    def of_one(self, stream: str) -> ServerRoute:
+        """Return the route to one of several streams."""
+        return replace(self, stream=stream, several=())
+
+    @property
+    def stream_column(self) -> str | None:
+        """The column of rows of several streams with their stream; None for one stream."""
+        return "stream" if self.several else None
+
+
+def _several(reader: OptionReader, option: Option, parse: Callable[[str], tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the streams that a reader names; empty for one, which the option's own type parses.
+
+    Writers and ``format("aeron-jvm")`` have one.
+    """
+    has_several = reader.where in READING and reader.spark_format is Format.AERON
+    return (reader.value(option, parse) or ()) if has_several else ()
 
 
 def route_of(reader: OptionReader) -> DirectRoute | ServerRoute:
@@ -306,6 +358,8 @@ def direct_route(route: DirectRoute | ServerRoute) -> DirectRoute:
             f"{route.label} is reached through a server, expected the direct route",
             remedy="Give 'channel' and 'streamId'.",
         )
+    if route.several:
+        raise OptionError(f"option 'streamId' names {len(route.several)} streams, expected one", remedy="Give one id.")
     return route
 
 

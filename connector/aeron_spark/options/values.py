@@ -112,6 +112,43 @@ def parse_stream_name(text: str) -> str:
     return text
 
 
+def is_pattern(text: str) -> bool:
+    """Whether a text is a pattern of names of streams, as in a grant; a name has none of these characters."""
+    return not {"*", "?", "["}.isdisjoint(text)
+
+
+def parse_streams(text: str) -> tuple[str, ...]:
+    """Parse several names and patterns of streams, separated by commas; empty for one name."""
+    parts = tuple(part.strip() for part in text.split(","))
+    if len(parts) == 1 and not is_pattern(text):
+        return ()
+    for part in parts:
+        # a pattern has the same characters, and those of patterns, which a letter replaces here
+        if not STREAM_NAME.fullmatch(re.sub(r"[*?!\[\]]", "x", part) if is_pattern(part) else part):
+            raise ValueError(
+                "names of streams (letters, digits, '.', '_' and '-'), or patterns with '*', '?' or '[...]', separated "
+                "by commas"
+            )
+    return _each_once(parts)
+
+
+def parse_stream_ids(text: str) -> tuple[str, ...]:
+    """Parse several Aeron stream ids, separated by commas; empty for one."""
+    if "," not in text:
+        return ()
+    try:
+        ids = [parse_whole(part.strip(), INT32_MIN, INT32_MAX) for part in text.split(",")]
+    except ValueError:
+        raise ValueError("Aeron stream ids (32-bit whole numbers) separated by commas") from None
+    return _each_once(tuple(map(str, ids)))
+
+
+def _each_once(streams: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(streams)) < len(streams):
+        raise ValueError("streams without repetition")
+    return streams
+
+
 def parse_moment(text: str) -> Moment:
     """Parse an ISO time, with ``T`` or a space, in UTC if it has no zone; or a relative time such as ``-10min``."""
     expected = "an ISO time such as 2026-03-01T09:30:00Z, or a relative one such as -10min"

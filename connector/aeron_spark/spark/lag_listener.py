@@ -85,8 +85,14 @@ class LagMetrics:
     def publish(self, lag: QueryLag) -> None:
         """Publish the values of a query after a micro-batch."""
         query = lag.name or lag.query_id
+        published = self._streams.setdefault(lag.query_id, set())
+        stale = published - {
+            (query, stream) for stream in lag.streams
+        }  # a source that a stream joined has another name
+        self._remove(stale)
+        published -= stale
         for stream, found in lag.streams.items():
-            self._streams.setdefault(lag.query_id, set()).add((query, stream))
+            published.add((query, stream))
             self._bytes.labels(query, stream).set(found.total)
             if found.seconds is not None:
                 self._seconds.labels(query, stream).set(found.seconds)
@@ -95,7 +101,10 @@ class LagMetrics:
 
     def remove(self, query_id: str) -> None:
         """Remove the values of a query; does nothing for an unknown one."""
-        for labels in self._streams.pop(query_id, ()):
+        self._remove(self._streams.pop(query_id, set()))
+
+    def _remove(self, published: set[tuple[str, str]]) -> None:
+        for labels in published:
             for metric in (self._bytes, self._seconds, self._batch_seconds, self._rows):
                 metric.remove(*labels)
 
@@ -150,7 +159,9 @@ class QueryLag:
     batch_id: int
     timestamp: str  # of the micro-batch's start, ISO, UTC
     batch_seconds: float  # the duration of the micro-batch
-    streams: Mapping[str, StreamLag]  # by the stream's name; on the direct route by its stream id and channel
+    # By the stream's name; on the direct route by its stream id and channel. Several streams that one source reads are
+    # one entry, with all names; the keys of its recordings have the stream.
+    streams: Mapping[str, StreamLag]
 
     @property
     def recordings(self) -> dict[str, int]:

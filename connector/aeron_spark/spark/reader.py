@@ -134,12 +134,17 @@ class Task:
         state = state_for(log, wanted, fail_on_data_loss=self.options.fail_on_data_loss)
         if state is None:
             return
+        options = self.options
+
+        def decoder_of(columns: pa.Schema) -> RowDecoder:
+            return RowDecoder(columns, state, options.timestamp_from, options.route.stream_column)
+
         if self.table is not None:
             from aeron_spark.log.sbe_rows import read_sbe
 
-            yield from read_sbe(log, wanted, schema, state, self.options.timestamp_from, self.table)
+            yield from read_sbe(log, wanted, schema, self.table, decoder_of)
             return
-        decoder = RowDecoder(schema, state, self.options.timestamp_from)
+        decoder = decoder_of(schema)
         if not self.framed:
             for rows in log.read(wanted):
                 if self.options.payload == "auto":
@@ -264,10 +269,10 @@ def plan_partitions(task: Task, stream: QueryPlanner, ranges: list[Range]) -> li
     """Distribute ranges to the Spark partitions of a batch.
 
     Each partition of a server's stream has a separate task, the same in each batch, so that a copy of the stream has
-    its rows in the same partitions and order. ``minPartitions`` overrides this.
+    its rows in the same partitions and order. ``minPartitions``, and several streams, which may join, override this.
     """
     route = with_servers(task.options.route)
-    if isinstance(route, ServerRoute) and task.options.min_partitions is None:
+    if isinstance(route, ServerRoute) and task.options.min_partitions is None and not route.several:
         return [RangePartition(part, route) for part in partition_by_key(ranges, stream.keys())]
     return [RangePartition(part, route) for part in partition_by_size(ranges, task.options.min_partitions)]
 

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.log import decoding
 from aeron_spark.log.decoding import METADATA_PREFIX
-from aeron_spark.options import ServerRoute, WriteOptions
+from aeron_spark.options import DirectRoute, ReadOptions, ServerRoute, WriteOptions
 from aeron_spark.options.kafka_names import replacement_of_column
 
 RAW: Final = from_arrow_schema(decoding.RAW)
@@ -35,17 +35,39 @@ def metadata() -> list[StructField]:
     return from_arrow_schema(pa.schema(decoding.metadata())).fields
 
 
-def schema_of(payload: str, include_metadata: bool, rows: StructType | None = None) -> StructType:
+def schema_of(payload: str, options: ReadOptions, rows: StructType | None = None) -> StructType:
     """Return the schema of a payload; ``rows`` is the schema of the batches in an ``arrow`` stream."""
     if payload == "raw":
-        return RAW
-    own = FRAMED if rows is None else rows
-    return StructType([*own.fields, *(metadata() if include_metadata else [])])
+        return with_stream_column(RAW, options.route)
+    own = with_stream_column(FRAMED if rows is None else rows, options.route)
+    return StructType([*own.fields, *(metadata() if options.include_metadata else [])])
 
 
-def rows_part(schema: StructType) -> StructType:
-    """Return the schema without the metadata columns."""
-    return StructType([field for field in schema.fields if not field.name.startswith(decoding.METADATA_PREFIX)])
+def with_stream_column(rows: StructType, route: DirectRoute | ServerRoute) -> StructType:
+    """Return the schema of rows with the column that several streams add.
+
+    Raises OptionError if the rows have a column of this name, except the one of ``raw`` rows.
+    """
+    added = route.stream_column
+    if added is None or (added in rows.fieldNames() and rows == RAW):
+        return rows
+    if added in rows.fieldNames():
+        raise OptionError(
+            f"{route.label} have a column {added!r}, and reading several streams adds one of this name",
+            remedy="Read each stream in a separate query, or rename the column where the rows are written.",
+        )
+    return StructType([*rows.fields, *from_arrow_schema(pa.schema([decoding.STREAM_FIELDS[added]])).fields])
+
+
+def rows_part(schema: StructType, stream_column: str | None = None) -> StructType:
+    """Return the schema without the metadata columns and that of the stream."""
+    return StructType(
+        [
+            field
+            for field in schema.fields
+            if not field.name.startswith(decoding.METADATA_PREFIX) and field.name != stream_column
+        ]
+    )
 
 
 def metadata_part(schema: StructType) -> StructType:

@@ -24,7 +24,7 @@ from aeron_spark.sbe.model import Schema
 from aeron_spark.sbe.schema import load_schema
 from aeron_spark.sbe.settings import OnMalformed, settings_of
 from aeron_spark.sbe.table import CORRUPT_RECORD, DecodeTable, MessageColumns
-from aeron_spark.spark.row_values import arrow_schema, check_schema
+from aeron_spark.spark.row_values import arrow_schema, check_schema, with_stream_column
 from aeron_spark.spark.task_context import find_file
 
 _KIND: Final = "_kind"  # the name of the row's message, which is NULL in a row without one
@@ -117,15 +117,16 @@ def sbe_schema(options: ReadOptions) -> StructType:
             f"the message {columns.messages[0].name!r} has no fields, so its rows have no columns",
             remedy="Set includeMetadata=true, or choose '*'.",
         )
-    metadata = list(POSITION_COLUMNS) if options.include_metadata else []
-    return from_arrow_schema(pa.schema([*columns.arrow_schema, *metadata]))
+    rows = with_stream_column(from_arrow_schema(columns.arrow_schema), options.route)
+    metadata = from_arrow_schema(POSITION_COLUMNS).fields if options.include_metadata else []
+    return StructType([*rows.fields, *metadata])
 
 
 def sbe_table(options: ReadOptions, schema: StructType) -> DecodeTable:
     """Return the decode table of the query's columns. Raises OptionError for a column that does not exist."""
     chosen = arrow_schema(schema)
     metadata = [name for name in POSITION_COLUMNS.names if options.include_metadata and name in chosen.names]
-    own = [field for field in chosen if field.name not in metadata]
+    own = [field for field in chosen if field.name not in (*metadata, options.route.stream_column)]
     position = StructType([field for field in schema.fields if field.name in metadata])
     check_schema("sbe", position, from_arrow_schema(POSITION_COLUMNS))
     return message_columns(options).table(pa.schema(own))

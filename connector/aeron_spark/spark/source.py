@@ -111,7 +111,7 @@ class AeronDataSource(DataSource):
                         remedy="Set them with .schema(...), or read with payload=raw.",
                     )
                 rows = row_values.spark_schema(content.schema)
-        return row_values.schema_of(payload, options.include_metadata, rows)
+        return row_values.schema_of(payload, options, rows)
 
     @short_errors
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -216,7 +216,7 @@ def _task(options: ReadOptions, schema: StructType, found_payload: str | None) -
     payload: str = options.payload
     if payload == "auto":
         payload = found_payload or _payload(options, schema)
-    row_values.check_schema(payload, schema, row_values.schema_of(payload, options.include_metadata))
+    row_values.check_schema(payload, schema, row_values.schema_of(payload, options))
     return Task(options, payload, schema, this_host())
 
 
@@ -234,16 +234,17 @@ def _payload_of_values(options: ReadOptions) -> str:
 
 def _payload(options: ReadOptions, schema: StructType) -> str:
     """Return the payload of a stream with known columns: its own, or some that .schema(...) selects."""
-    if schema == row_values.RAW:
+    if schema == row_values.with_stream_column(row_values.RAW, options.route):
         return "raw"
     # The columns may be of any payload, or misspelt: the stream's content decides.
     content = _content(options)
     if content is not None:
         return content.payload
-    own = row_values.rows_part(schema)
+    own = row_values.rows_part(schema, options.route.stream_column)
     if own == row_values.FRAMED or not own.fields:
         return "framed"
-    return "raw" if row_values.is_subset(schema, row_values.RAW) else "arrow"
+    available = row_values.with_stream_column(row_values.RAW, options.route)
+    return "raw" if row_values.is_subset(schema, available) else "arrow"
 
 
 def _content(options: ReadOptions) -> StreamContent | None:
