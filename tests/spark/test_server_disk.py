@@ -66,6 +66,8 @@ def test_a_query_finds_its_starting_time_without_reading_the_whole_stream(
     assert [int(value) for value in found["value"].to_pylist()] == [mib, mib + 1]
     assert size > 0.9 * mib * MIB
     assert 0 < read.count < size / 100
+    ended = read_table(server.options(stream), endingTimestamp=start.isoformat())
+    assert len(ended) == mib * (MIB // MESSAGE)
 
 
 @pytest.mark.parametrize("damaged", ["value", "frame length"])

@@ -58,6 +58,24 @@ def test_a_query_finds_and_shows_the_publish_times_of_a_foreign_stream(stream: S
     assert shown == [publish_time(index) for index in range(COUNT)]
 
 
+def test_a_batch_ends_before_the_first_message_of_its_ending_time(stream: Stream) -> None:
+    publish_with_times(stream, "reserved-ns")
+    for first, last in ((0, 1), (0, 262), (261, 263), (500, COUNT - 1), (7, 7)):
+        found = read_numbers(
+            stream.options,
+            timestampFrom="reserved-ns",
+            startingTimestamp=(publish_time(first) - timedelta(seconds=1)).isoformat(),
+            endingTimestamp=publish_time(last).isoformat(),
+        )
+        assert found == list(range(first, last)), (first, last)
+    before = publish_time(0).isoformat()
+    assert read_numbers(stream.options, timestampFrom="reserved-ns", endingTimestamp=before) == []
+    late = (publish_time(COUNT - 1) + timedelta(seconds=1)).isoformat()
+    assert len(read_numbers(stream.options, timestampFrom="reserved-ns", endingTimestamp=late)) == COUNT
+    with pytest.raises(OptionError, match="'endingTimestamp' is not after 'startingTimestamp'"):
+        read_numbers(stream.options, timestampFrom="reserved-ns", startingTimestamp=late, endingTimestamp=before)
+
+
 def test_a_negative_starting_time_is_relative_to_the_start_of_the_query(stream: Stream) -> None:
     now = time.time_ns()
     times = [now - hours * 3_600 * NS for hours in (10, 5, 2, 1)]

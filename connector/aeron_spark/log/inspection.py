@@ -149,10 +149,10 @@ def _values(rows: Rows) -> list[bytes]:
     return cast("list[bytes]", rows.values.to_pylist())
 
 
-def no_times(state: RecordingState) -> OptionError:
+def no_times(state: RecordingState, option: str = "startingTimestamp") -> OptionError:
     """Return the error to raise if the query needs publish times without option 'timestampFrom'."""
     return OptionError(
-        f"option 'startingTimestamp' needs publish times, which are unknown for the messages of recording {state.key}",
+        f"option '{option}' needs publish times, which are unknown for the messages of recording {state.key}",
         remedy="Set 'timestampFrom' to 'reserved-ns', 'reserved-ms' or a byte offset.",
     )
 

@@ -15,7 +15,15 @@ from typing import Final
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError
 from aeron_spark.log.api import DirectStream, Log, PublishTimes, Range, RecordingState, ServerStream, StreamContent
 from aeron_spark.log.epochs import NoEpochWarning
-from aeron_spark.log.inspection import at_message, damage_before, framed_times, last_message, messages_between, within
+from aeron_spark.log.inspection import (
+    at_message,
+    damage_before,
+    framed_times,
+    last_message,
+    messages_between,
+    no_times,
+    within,
+)
 from aeron_spark.log.losses import (
     CheckedRecordings,
     Damaged,
@@ -391,7 +399,7 @@ class QueryPlanner:
         log.check_recorded(states)
         self._compare_streams(states)
         starts = self._starting(states)
-        ends = self._resolve(self.options.ending_offsets, states, "endingOffsets")
+        ends = self._ending(states, starts)
         ranges: list[Wanted] = []
         for state in states:
             if ends[state.key] < starts[state.key]:
@@ -426,9 +434,29 @@ class QueryPlanner:
         moment = self.options.starting_timestamp
         if moment is None:
             return self._resolve(self.options.starting_offsets, states, "startingOffsets")
+        return self._positions_at(moment, states, "startingTimestamp")
+
+    def _ending(self, states: list[RecordingState], starts: Mapping[str, int]) -> dict[str, int]:
+        """Return the ends of a batch. A time before the start in some recordings gives no rows of them."""
+        first, last = self.options.starting_timestamp, self.options.ending_timestamp
+        if last is None:
+            return self._resolve(self.options.ending_offsets, states, "endingOffsets")
+        now_ns = self._clock()
+        if first is not None and first.at(now_ns) >= last.at(now_ns):
+            raise OptionError(
+                "option 'endingTimestamp' is not after 'startingTimestamp'",
+                remedy="Give a later end, or an earlier start. Negative times are before now.",
+            )
+        if states and self._times is None and isinstance(self.options.route, DirectRoute):
+            raise no_times(states[0], "endingTimestamp")
+        ends = self._positions_at(last, states, "endingTimestamp")
+        return {key: max(end, starts[key]) for key, end in ends.items()}
+
+    def _positions_at(self, moment: Moment, states: list[RecordingState], option: str) -> dict[str, int]:
+        """Return the first message of each recording at or after a time."""
         if not states and self._times is None and isinstance(self.options.route, DirectRoute):
             raise OptionError(
-                "option 'startingTimestamp' needs 'timestampFrom' for a stream that has nothing recorded yet",
+                f"option '{option}' needs 'timestampFrom' for a stream that has nothing recorded yet",
                 remedy="Set 'timestampFrom' to 'reserved-ns', 'reserved-ms' or a byte offset.",
             )
         time_ns = moment.at(self._clock())

@@ -27,8 +27,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     # its part that a query reads
     "startingoffsetsbytimestamp": _START_TIME,
     "startingoffsetsbytimestampstrategy": "Leave it out: a time after the last message starts a recording at its end.",
-    "endingoffsetsbytimestamp": "Use 'endingOffsets' with positions.",
-    "endingtimestamp": "Use 'endingOffsets' with positions.",
+    "endingoffsetsbytimestamp": "Use 'endingTimestamp', one time for all partitions.",
     "maxoffsetspertrigger": "Use 'maxRowsPerTrigger', or 'maxBytesPerTrigger'.",
     "minoffsetspertrigger": "Use 'minBytesPerTrigger'.",
     "maxrecordsperpartition": "Use 'minPartitions', which splits large ranges.",

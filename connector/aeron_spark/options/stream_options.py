@@ -286,8 +286,9 @@ class ReadOptions(SbeOptions, where=READING):
         None,
         "Location of the publish time in messages of other programs: `reserved-ns` or `reserved-ms` (Aeron's reserved "
         "value, in nano- or milliseconds since 1970), or the byte offset of 64-bit little-endian nanoseconds in the "
-        "payload. Without it, the column `timestamp` of a `raw` stream is NULL, and a watermark on it lets no row "
-        "through; a streaming query with this column logs a warning.",
+        "payload. Without it, the column `timestamp` of a `raw` stream is NULL, because neither Aeron nor its archive "
+        "keeps a time for a message. A watermark on it lets no row through; a streaming query with this column logs a "
+        "warning.",
         example="reserved-ns",
     )
     ending_offsets: EndingOffsets = option(
@@ -295,6 +296,13 @@ class ReadOptions(SbeOptions, where=READING):
         'End of the batch: `latest`, or JSON as for `startingOffsets`, without `"earliest"`.',
         example='{"embedded/7": 8192}',
         only=BATCH_READ,
+    )
+    ending_timestamp: Time | None = option(
+        None,
+        "End the batch before the first message of this publish time or a later one, instead of `endingOffsets`: a "
+        "time as for `startingTimestamp`, and with the same conditions.",
+        example="-1min",
+        only=(BATCH_READ, Format.AERON),
     )
     start_position: int | None = option(
         None, "Only messages that begin at or after this position.", example="4096", only=BATCH_READ
@@ -400,7 +408,7 @@ class ReadOptions(SbeOptions, where=READING):
 
     def __post_init__(self) -> None:
         self._check_offsets()
-        self._check_starting_timestamp()
+        self._check_timestamps()
         self._check_bounds()
         self._check_read_path()
         self._check_limits()
@@ -416,11 +424,12 @@ class ReadOptions(SbeOptions, where=READING):
         where = Where.READ_STREAM if streaming else Where.READ_BATCH
         reader = OptionReader(options, where, spark_format)
         route = route_of(reader)
-        if "startingTimestamp" in reader and "startingOffsets" in reader:
-            raise OptionError(
-                "options 'startingTimestamp' and 'startingOffsets' both set the start of the read",
-                remedy="Give only one of them.",
-            )
+        for edge in ("start", "end"):
+            if f"{edge}ingTimestamp" in reader and f"{edge}ingOffsets" in reader:
+                raise OptionError(
+                    f"options '{edge}ingTimestamp' and '{edge}ingOffsets' both set the {edge} of the read",
+                    remedy="Give only one of them.",
+                )
         if streaming and "record" in reader and isinstance(route, DirectRoute) and route.cluster:
             raise OptionError(
                 "option 'record' has no effect on the log of a cluster, which its members record",
@@ -481,15 +490,16 @@ class ReadOptions(SbeOptions, where=READING):
                 remedy="End a batch at 'latest' or at positions.",
             )
 
-    def _check_starting_timestamp(self) -> None:
-        if self.starting_timestamp is None or self.timestamp_from is not None or isinstance(self.route, ServerRoute):
+    def _check_timestamps(self) -> None:
+        if self.timestamp_from is not None or isinstance(self.route, ServerRoute):
             return  # a server knows the commit times of all rows
-        if self.payload in ("raw", "sbe"):
-            raise OptionError(
-                f"option 'startingTimestamp' needs 'timestampFrom' for a '{self.payload}' stream, whose messages have "
-                "no standard publish time",
-                remedy=example(self.declared["timestamp_from"]),
-            )
+        for name in ("starting_timestamp", "ending_timestamp"):
+            if getattr(self, name) is not None and self.payload in ("raw", "sbe"):
+                raise OptionError(
+                    f"option '{self.declared[name].name}' needs 'timestampFrom' for a '{self.payload}' stream, whose "
+                    "messages have no standard publish time",
+                    remedy=example(self.declared["timestamp_from"]),
+                )
 
     def _check_cluster_events(self) -> None:
         if not self.cluster_events:

@@ -190,6 +190,14 @@ def test_a_starting_time_for_a_stream_without_recordings_needs_the_option_timest
         stream.initial()
 
 
+def test_an_ending_time_needs_publish_times_on_the_direct_route() -> None:
+    parsed = ReadOptions.parse(OPTIONS | {"endingTimestamp": "-1min"}, streaming=False)
+    log = RecordedLog(two_recordings())
+    planner = QueryPlanner(parsed, lambda options, framed: cast("Log", log), framed=False)
+    with pytest.raises(OptionError, match="option 'endingTimestamp' needs publish times, which are unknown"):
+        planner.whole()
+
+
 def test_a_batch_that_ends_before_its_start_is_refused() -> None:
     """Regression: it gave 0 rows."""
     log = RecordedLog({"embedded/0": [(64, 1)] * 3})

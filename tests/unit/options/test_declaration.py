@@ -51,6 +51,7 @@ PUBLIC = {
         "startingTimestamp",
         "timestampFrom",
         "endingOffsets",
+        "endingTimestamp",
         "startPosition",
         "endPosition",
     ),

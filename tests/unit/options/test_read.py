@@ -127,6 +127,9 @@ def test_a_batch_ignores_trigger_limits_and_lists_them_as_ignored() -> None:
         (False, {"maxBytesPerTrigger": "lots"}, "option 'maxBytesPerTrigger' must be a size"),
         (True, {"startPosition": "64"}, "option 'startPosition' is only for batch reads"),
         (True, {"startingTimestamp": "-1h", "startingOffsets": "latest"}, "both set the start of the read"),
+        (False, {"endingTimestamp": "-1h", "endingOffsets": "latest"}, "both set the end of the read"),
+        (False, {"endingTimestamp": "-1h", "payload": "raw"}, "option 'endingTimestamp' needs 'timestampFrom' for a"),
+        (True, {"endingTimestamp": "-1h"}, "option 'endingTimestamp' is only for batch reads"),
         (True, {"startingTimestamp": "-1h", "payload": "raw"}, "needs 'timestampFrom' for a 'raw' stream"),
         (
             True,
