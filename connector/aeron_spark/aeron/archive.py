@@ -366,9 +366,55 @@ DAMAGE: Final = re.compile(
     r"|(?:unexpected end of recording|CRC checksum mismatch) at position=(\d+)"
 )
 
-REPLAY_STREAM_ID: Final = 20121
+REPLAY_STREAM_ID: Final = 20121  # on a channel of this process
+# With shared memory all processes have one channel, so a process has a stream id of its own, far from those of users.
+FIRST_IPC_REPLAY_STREAM_ID: Final = -(2**31)
+IPC_REPLAY_STREAM_IDS: Final = 2**30
 REASON_TIMEOUT_S: Final = 0.5  # for the archive's report of the reason for which it ended a replay
 QUEUE_TIMEOUT_S: Final = 600.0  # for a free replay session of the archive; the replays of others may be long
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySubscription:
+    """The subscription of this process that receives the replays of an archive, one image for each.
+
+    A subscription for each replay would cost a request to the media driver, which takes as long as a short replay.
+    """
+
+    client: AeronClient
+    java: Any
+    channel: str  # to which the archive replays
+    stream_id: int
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it can still receive replays."""
+        return not self.client.closed and not self.java.isClosed()
+
+    def close(self) -> None:
+        """Close the subscription. A second call does nothing."""
+        self.java.close()
+
+
+REPLAYS: Final[ProcessCache[ArchiveAddress, ReplaySubscription]] = ProcessCache()
+
+
+def _replays_of(archive: Archive, timeout: float) -> ReplaySubscription:
+    """Return this process's subscription to the replays of an archive. ``timeout`` is for a port, in seconds."""
+    client, own_channel = archive.client, archive.address.replay_channel
+
+    def subscribe() -> ReplaySubscription:
+        if own_channel == "aeron:ipc":
+            number = int(client.aeron.nextCorrelationId()) % IPC_REPLAY_STREAM_IDS
+            stream_id = FIRST_IPC_REPLAY_STREAM_ID + number
+            return ReplaySubscription(client, client.subscription(own_channel, stream_id), own_channel, stream_id)
+        java = client.subscription(own_channel, REPLAY_STREAM_ID)
+        channel = wait_for(java.tryResolveChannelEndpointPort, timeout, f"a port for {own_channel}")
+        return ReplaySubscription(client, java, str(channel), REPLAY_STREAM_ID)
+
+    return REPLAYS.get(
+        archive.address, subscribe, lambda one: one.client is client and one.is_usable, ReplaySubscription.close
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,13 +448,12 @@ def replay(archive: Archive, recording: Recording, start: int, end: int, *, time
     """Open a replay of ``[start, end)``, both frame boundaries; close it, and stop it in the archive, at the end."""
     awaited = f"the replay of recording {recording.id} from position {start}"
     opened: tuple[Any, int | None]
+    is_response = "control-mode=response" in archive.address.replay_channel
     with _damage(), java_errors(f"replaying recording {recording.id} from position {start}"):
-        if archive.address.replay_channel == "aeron:ipc":
-            opened = _replay_ipc(archive, recording.id, start, end)
-        elif "control-mode=response" in archive.address.replay_channel:
+        if is_response:
             opened = _replay_response(archive, recording.id, start, end)
         else:
-            opened = _replay_udp(archive, recording.id, start, end, timeout)
+            opened = _replay_shared(archive, recording.id, start, end, timeout)
     subscription, session_id = opened
     image = None
     try:
@@ -416,7 +461,8 @@ def replay(archive: Archive, recording: Recording, start: int, end: int, *, time
         yield Replay(archive, recording, start, end, image)
     finally:
         finished = image is not None and int(image.position()) >= end
-        subscription.close()
+        if is_response:
+            subscription.close()
         if not finished and session_id is not None:
             _stop(archive, session_id)
 
@@ -512,26 +558,14 @@ def _raise_damage(reason: str) -> None:
         raise UnreadableBytesError(int(found[1] or found[2]))
 
 
-def _replay_ipc(archive: Archive, recording_id: int, start: int, end: int) -> tuple[Any, int]:
-    channel = "aeron:ipc"
-    session_id = int(
-        _queued(lambda: archive.java.startReplay(recording_id, start, end - start, channel, REPLAY_STREAM_ID))
-    )
-    # The Aeron session id distinguishes the replays of one machine, which share a channel and a stream id.
-    subscription = archive.client.subscription(f"{channel}?session-id={_low32(session_id)}", REPLAY_STREAM_ID)
-    return subscription, session_id
-
-
-def _replay_udp(archive: Archive, recording_id: int, start: int, end: int, timeout: float) -> tuple[Any, int]:
+def _replay_shared(archive: Archive, recording_id: int, start: int, end: int, timeout: float) -> tuple[Any, int]:
     # Subscribe before the request: without a subscriber a replay sends its next setup frame 100 ms later.
-    subscription = archive.client.subscription(archive.address.replay_channel, REPLAY_STREAM_ID)
-    channel = wait_for(
-        subscription.tryResolveChannelEndpointPort, timeout, f"a port for {archive.address.replay_channel}"
-    )
+    to = _replays_of(archive, timeout)
     session_id = int(
-        _queued(lambda: archive.java.startReplay(recording_id, start, end - start, str(channel), REPLAY_STREAM_ID))
+        _queued(lambda: archive.java.startReplay(recording_id, start, end - start, to.channel, to.stream_id))
     )
-    return subscription, session_id
+    # The Aeron session id distinguishes the replays.
+    return to.java, session_id
 
 
 def _replay_response(archive: Archive, recording_id: int, start: int, end: int) -> tuple[Any, None]:

@@ -156,8 +156,8 @@ class ArchiveLog:
         yield from read_available(wanted, end, known, lambda: self._look(wanted.key), read, fail_on_data_loss=fails)
 
     def state(self, key: str) -> RecordingState:
-        """Return one recording of the stream. Raises DataLossError if it does not exist."""
-        return _state(key, self._find(key))  # known then: a task reads the recording next, without a second look-up
+        """Return one recording, as the log has found it last. Raises DataLossError if it does not exist."""
+        return self._known_state(key) or _state(key, self._find(key))
 
     def start_recording(self, query: str = "") -> Callable[[], object]:
         """Start the recording of the stream in the first archive, for ``query``; return a function that ends it."""

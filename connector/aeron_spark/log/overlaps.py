@@ -229,7 +229,7 @@ def each_once(wanted: Collection[Wanted], overlaps: Overlaps) -> list[Range]:
     """Return the ranges of a batch query without the messages that another of them has; in the order of ``wanted``."""
     kept: dict[str, Wanted] = {}
     for one in sorted(wanted, key=lambda one: (one.range.start, -one.range.end, split_key(one.range.key))):
-        start = _first_missing(one, kept.values(), overlaps)
+        start = _first_missing(one, kept, overlaps)
         if start < one.range.end:
             kept[one.range.key] = replace(one, range=replace(one.range, start=start))
     return [kept[one.range.key].range for one in wanted if one.range.key in kept]
@@ -245,9 +245,9 @@ def repeated_bytes(states: Collection[RecordingState], overlaps: Overlaps) -> in
     return sum(one.range.length for one in whole) - sum(one.length for one in each_once(whole, overlaps))
 
 
-def _first_missing(one: Wanted, kept: Collection[Wanted], overlaps: Overlaps) -> int:
+def _first_missing(one: Wanted, kept: Mapping[str, Wanted], overlaps: Overlaps) -> int:
     start = one.range.start
-    others = [other.range for other in kept if overlaps.have_same_log(one.state, other.state)]
+    others = [kept[other.key].range for other in overlaps.of(one.state) if other.key in kept]
     while True:
         reached = max((other.end for other in others if other.start <= start < other.end), default=start)
         if reached == start:

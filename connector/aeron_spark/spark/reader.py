@@ -127,6 +127,8 @@ class Task:
                 route,
                 is_running=True,  # the planner has reached the archive
             )
+            if isinstance(route, DirectRoute) and len(partition.ranges) > 1:
+                log.states()  # one list of all recordings, instead of a search of the catalog for each
             for wanted in partition.ranges:
                 yield from self._range(log, schema, wanted)
 
