@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,11 +15,6 @@ from aeron_spark.aeron import jvm
 from aeron_spark.cli.main import main
 from aeron_spark.errors import SetupError, UsageError
 from aeron_spark.spark import configure
-
-JAVA = Path(__file__).resolve().parents[3] / "jars" / "spark" / "src" / "main" / "java" / "io" / "aeronspark" / "spark"
-# Packages of the source in Java; a package uses only those before it.
-PACKAGES = ("error", "channel", "option", "plan", "archive", "column", "read")
-IMPORT = re.compile(r"^import (?:static )?io\.aeronspark\.spark\.(\w+)\.", re.MULTILINE)
 
 
 @pytest.fixture
@@ -76,16 +70,3 @@ def test_the_command_prints_the_jars_for_spark_submit(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == ",".join(jvm.spark_classpath()) + "\n"
     assert main(["jars", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"jars": jvm.spark_classpath()}
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_java_package_of_the_source_uses_only_those_before_it(package: str) -> None:
-    allowed = PACKAGES[: PACKAGES.index(package) + 1]
-    sources = list((JAVA / package).glob("*.java"))
-    assert sources
-    for source in sources:
-        assert set(IMPORT.findall(source.read_text("utf-8"))) <= set(allowed), source.name
-
-
-def test_each_java_package_of_the_source_has_a_place_in_the_order() -> None:
-    assert {path.name for path in JAVA.iterdir()} == set(PACKAGES)
