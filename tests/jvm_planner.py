@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.log.api import RecordingState, direct_stream
+from aeron_spark.log.api import Boundary, RecordingState, direct_stream
 from aeron_spark.log.offsets import Offset, advance, begin, finish, is_rewritten, mark_before
+from aeron_spark.log.planning import plan_end
 
 
 class Bytes:
@@ -26,6 +27,8 @@ def planner_answer(case: Mapping[str, Any]) -> dict[str, Any]:
     try:
         if case["do"] == "mark":
             return {"mark": _mark(case)}
+        if case["do"] == "end":
+            return {"end": _end(case)}
         start = Offset.parse(json.loads(case["start"])) if "start" in case else None
         offset = _offset(case, start)
     except AeronSparkError as error:
@@ -63,6 +66,27 @@ def _mark(case: Mapping[str, Any]) -> list[Any] | None:
     if mark is None:
         return None
     return [mark.length, mark.checksum, is_rewritten(Bytes(case["later"]), state, case["position"], mark)]
+
+
+class Messages:
+    """The ends of messages of each recording."""
+
+    def __init__(self, ends: Mapping[str, list[int]]) -> None:
+        self._ends = ends
+
+    def boundary(self, key: str, start: int, limit: int, end: int, max_rows: int | None) -> Boundary:
+        position, rows = start, 0
+        for one in self._ends[key]:
+            fits = one <= limit and (max_rows is None or rows < max_rows)
+            if start < one <= end and (rows == 0 or fits):
+                position, rows = one, rows + 1
+        return Boundary(position, rows)
+
+
+def _end(case: Mapping[str, Any]) -> dict[str, Any]:
+    limits = {"max_bytes": case["maxBytes"], "max_rows": case["maxRows"], "turn": case["turn"]}
+    plan = plan_end(case["positions"], _states(case), case["wanted"], Messages(case["messages"]), **limits)
+    return {"turn": plan.turn, "positions": dict(plan.positions), "finished": sorted(plan.finished)}
 
 
 def _states(case: Mapping[str, Any]) -> list[RecordingState]:

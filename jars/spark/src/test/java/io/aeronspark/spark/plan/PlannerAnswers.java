@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.aeronspark.spark.error.AeronSparkError;
+import io.aeronspark.spark.error.PythonText;
 
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -47,8 +48,12 @@ public final class PlannerAnswers
         final ObjectNode answer = JSON.createObjectNode();
         try
         {
-            return "mark".equals(question.required("do").textValue()) ?
-                answer.set("mark", mark(question)) : offset(question, answer);
+            return switch (question.required("do").textValue())
+            {
+                case "mark" -> answer.set("mark", mark(question));
+                case "end" -> answer.set("end", end(question));
+                default -> offset(question, answer);
+            };
         }
         catch (final RuntimeException ex)
         {
@@ -96,6 +101,47 @@ public final class PlannerAnswers
             .add(mark.length())
             .add(Integer.toUnsignedLong(mark.checksum()))
             .add(mark.isRewritten(log(question.required("later")), state, position));
+    }
+
+    /** Answer with the end of a batch; {@code messages} has the end of each message by recording. */
+    private static JsonNode end(final JsonNode question)
+    {
+        final BatchEnd end = BatchEnd.plan(
+            positions(question, "positions"),
+            states(question),
+            texts(question.required("wanted")),
+            (state, start, limit, last, maxRows) ->
+                boundary(question.required("messages").required(state.key()), start, limit, last, maxRows),
+            number(question.required("maxBytes")),
+            number(question.required("maxRows")),
+            question.required("turn").textValue());
+        final ObjectNode answer = JSON.createObjectNode().put("turn", end.turn());
+        answer.set("positions", JSON.valueToTree(end.positions()));
+        answer.set("finished", JSON.valueToTree(end.finished().stream().sorted(PythonText::compare).toList()));
+        return answer;
+    }
+
+    private static Boundary boundary(
+        final JsonNode ends, final long start, final long limit, final long end, final long maxRows)
+    {
+        long position = start;
+        int rows = 0;
+        for (final JsonNode one : ends)
+        {
+            final long next = one.longValue();
+            final boolean isFirst = rows == 0;
+            if (next > start && next <= end && (isFirst || next <= limit && (maxRows < 0 || rows < maxRows)))
+            {
+                position = next;
+                rows++;
+            }
+        }
+        return new Boundary(position, rows);
+    }
+
+    private static Long number(final JsonNode value)
+    {
+        return value.isNull() ? null : Long.valueOf(value.longValue());
     }
 
     private static RecordedBytes log(final JsonNode hex)
