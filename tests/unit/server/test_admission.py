@@ -311,7 +311,7 @@ def test_row_77_the_loss_of_one_client_does_not_affect_another(world: World) -> 
     dead, living = client_of(world, 1), client_of(world, 2)
     dead.connect(TIMEOUT_S)
     living.connect(TIMEOUT_S)
-    world.network.lose_driver(dead.endpoint.transport.inbox)
+    world.network.lose_driver(dead._endpoint.transport.inbox)
     world.network.refusal = "dead"
     wait_for(lambda: world.recorded[server].count("disconnect") == 1)
     world.network.refusal = ""
