@@ -70,10 +70,8 @@ def command_line() -> session.JobArguments:
 def check(args: session.Args) -> None:
     """Raise OptionError for a wrong option."""
     session.check_reading(args.options, streaming=False)
-    if args.checkpoint and any(name.lower() == "endingoffsets" for name, _ in args.options):
-        raise OptionError(
-            "option 'endingOffsets' and --checkpoint both end the stream", remedy="Give only one of them."
-        )
+    if args.checkpoint and any(name.lower().startswith("ending") for name, _ in args.options):
+        raise OptionError("an option of the end and --checkpoint both end the stream", remedy="Give only one of them.")
 
 
 def build(spark: SparkSession, args: session.Args) -> Audit:

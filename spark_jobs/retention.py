@@ -65,6 +65,11 @@ def check(args: session.Args) -> None:
     from aeron_spark.texts import INT64_MAX, parse_size
 
     session.check_reading(args.options, streaming=False)
+    for name, text in args.options:
+        if name.lower() in ("stream", "streamid") and set(text) & set(",*?["):
+            raise OptionError(
+                f"option {name!r} is {text!r}, expected one stream", remedy="Run the job for each of them."
+            )
     try:
         parse_size(args.keep, 0, INT64_MAX)
     except ValueError as error:

@@ -58,10 +58,11 @@ def test_a_partition_of_a_restored_store_is_kept_if_the_checkpoint_is_of_a_later
     ("arguments", "error"),
     [
         ([], "the following arguments are required: --checkpoint"),
-        (["--checkpoint=/c", "--keep=much"], "--keep is 'much', expected"),
+        (["--checkpoint=/c", "--option=streamId=7", "--keep=much"], "--keep is 'much', expected"),
+        (["--checkpoint=/c", "--option=streamId=7,8"], "option 'streamId' is '7,8', expected one stream"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        command_line().parse_args(["--option=channel=aeron:ipc", "--option=streamId=7", *arguments])
+        command_line().parse_args(["--option=channel=aeron:ipc", *arguments])
     assert error in capsys.readouterr().err
