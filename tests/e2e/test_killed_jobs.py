@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,7 +13,9 @@ from typing import Final
 
 import psutil
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
 
 import aeron_spark
 from aeron_spark import node
@@ -240,3 +243,35 @@ def test_a_killed_mirror_writes_each_row_to_a_server_once(
         run.kill()
     mirror.run_to_end("--available-now")
     check_flights(received(server, "mirror"))
+
+
+def write_table(folder: Path) -> None:
+    """Write the flights as a Delta table of ten files, each in a commit of its own."""
+    (folder / "_delta_log").mkdir(parents=True)
+    metadata = {
+        "id": "flights", "format": {"provider": "parquet", "options": {}}, "partitionColumns": [], "configuration": {},
+        "schemaString": from_arrow_schema(SCHEMA).json(), "createdTime": 0,
+    }  # fmt: skip
+    first = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": metadata}]
+    for number, batch in enumerate(load(ROWS).to_batches(max_chunksize=ROWS // 10)):
+        path = folder / f"{number}.parquet"
+        pq.write_table(pa.Table.from_batches([batch]).cast(SCHEMA), path)
+        size = path.stat().st_size
+        added = {"path": path.name, "size": size, "partitionValues": {}, "modificationTime": 0, "dataChange": True}
+        lines = [json.dumps(action) for action in [*(first if number == 0 else []), {"add": added}]]
+        (folder / "_delta_log" / f"{number:020}.json").write_text("\n".join(lines))
+
+
+def test_a_killed_publisher_of_a_table_writes_each_row_to_a_server_once(
+    server: ServerProgram, installed: Path, tmp_path: Path
+) -> None:
+    server.create("table", 2)
+    write_table(tmp_path / "flights")
+    options = arguments_of(server.options("table"))
+    table = [f"--table={tmp_path / 'flights'}", "--table-option=maxFilesPerTrigger=1"]
+    publish = Job(installed, tmp_path, "delta_to_aeron", *table, *options)
+    with publish.start("--interval=1 second") as run:
+        run.await_commits(3)
+        run.kill()
+    publish.run_to_end("--available-now")
+    check_flights(received(server, "table"))
