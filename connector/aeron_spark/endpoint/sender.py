@@ -12,7 +12,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -74,11 +73,14 @@ class Pending(Generic[T]):
     def result(self) -> T:
         """Wait, and return the result, or raise the error. Not for the event loop of the endpoint."""
         try:
-            with suppress(WaitTimeout):  # ``take`` raises it
-                self._sender.loop.wait(self.future, self.remaining_s, self.what)
-            return self.take()
-        finally:
+            try:
+                found = self._sender.loop.wait(self.future, self.remaining_s, self.what)
+            except WaitTimeout:
+                return self.take()  # raises it, unless the future has ended meanwhile
+        except BaseException:
             self.cancel()
+            raise
+        return cast(T, found) if self._decode is None else self._decode(found)
 
     def take(self) -> T:
         """Return the result, or raise the error, after the wait: also WaitTimeout if the future is not done."""
