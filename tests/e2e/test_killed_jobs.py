@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -275,3 +276,27 @@ def test_a_killed_publisher_of_a_table_writes_each_row_to_a_server_once(
         run.kill()
     publish.run_to_end("--available-now")
     check_flights(received(server, "table"))
+
+
+def test_a_killed_mirror_to_a_channel_loses_nothing(aeron_dir: Path, installed: Path, tmp_path: Path) -> None:
+    """On the direct route the rows of a micro-batch can be there twice; an audit says which, and may be killed, too."""
+    options = {"channel": "aeron:ipc", "streamId": "1003", "aeronDir": str(aeron_dir)}
+    copy = arguments_of({**options, "record": "auto"}, "--target-option")
+    mirror = Job(installed, tmp_path, "mirror", *source(aeron_dir), "--option=startingOffsets=earliest", *copy)
+    with mirror.start("--interval=1 second") as run:
+        run.await_commits(3)
+        run.kill()
+    mirror.run_to_end("--available-now")
+    write_table(tmp_path / "flights")
+    table = f"--table={tmp_path / 'flights'}"
+    (tmp_path / "audit").mkdir()
+    audit = Job(installed, tmp_path / "audit", "audit", table, *arguments_of(options), has_checkpoint=False)
+    with audit.start() as run:
+        poll_until(lambda: "audit begins" in run.text, TIMEOUT_S, "the begin of the audit")
+        run.kill()
+    (numbers,) = re.findall(
+        r"stream: ([\d,]+), table: ([\d,]+), missing: (\d+),.* only in table: (\d+)", audit.run(0, 1)
+    )
+    of_stream, of_table, repeated, lost = (int(number.replace(",", "")) for number in numbers)
+    assert (of_table, lost) == (ROWS, 0)
+    assert of_stream - ROWS == repeated <= 200, "the rows of one micro-batch"
