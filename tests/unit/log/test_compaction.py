@@ -67,7 +67,7 @@ def test_a_text_truncated_at_any_byte_is_refused() -> None:
         ("!", "not base64"),
         ("AQ", "not base64"),
         (base64.b64encode(b"\xff" * 12).decode(), "too long"),
-        (base64.b64encode(b"\x01\xff\x00").decode(), "invalid start byte"),
+        (base64.b64encode(b"\x01\xff\x00").decode(), "is not UTF-8"),
         (base64.b64encode(b"\x01a\x00").decode(), "canonical"),  # an archive without a recording
         (base64.b64encode(b"\x81\x00a\x01\x01\x01\x00\x01\x02\x03\x04").decode(), "canonical"),  # a longer varint
         (
