@@ -265,7 +265,7 @@ class Client(AwaitedStreamOperations):
         seconds = core.send_seconds(timeout)
         pending = core.begin_send(message, seconds, acknowledge=acknowledge, threads=self._threads)
         if pending is not None:
-            await self._own_loop.result(pending)
+            await self._own_loop.awaited(pending)
 
     async def send_many(self, messages: Sequence[object], *, timeout: float | None = None) -> None:
         """Send many messages, on a thread; see ``Connection.send_many``."""
@@ -278,7 +278,7 @@ class Client(AwaitedStreamOperations):
     async def ping(self, timeout: float | None = None) -> float:
         """Return the round-trip time in seconds."""
         core = self._core()
-        return await self._own_loop.result(core.begin_ping(core.ping_seconds(timeout)))
+        return await self._own_loop.awaited(core.begin_ping(core.ping_seconds(timeout)))
 
     def remote(self, target: str | int) -> Proxy:
         """Return a proxy of the server's object of this name or number, whose methods are awaited.
@@ -293,13 +293,13 @@ class Client(AwaitedStreamOperations):
         """Have the server's factory of this name create an object, and return its proxy."""
         core = self._core()
         pending = core.rpc.begin(Create(factory, args, kwargs), core.call_seconds(timeout), self._threads)
-        proxy: Proxy = self._awaited(core, await self._own_loop.result(pending))
+        proxy: Proxy = self._awaited(core, await self._own_loop.awaited(pending))
         return proxy
 
     async def delete(self, proxy: Proxy, *, timeout: float | None = None) -> None:
         """Delete an object that the server created for this client."""
         core = self._core()
-        await self._own_loop.result(core.rpc.begin_delete(proxy, core.call_seconds(timeout), self._threads))
+        await self._own_loop.awaited(core.rpc.begin_delete(proxy, core.call_seconds(timeout), self._threads))
 
     def _awaited(self, core: ConnectionCore, value: Any) -> Any:
         """Return a proxy of the same object whose calls are awaited; another value unchanged."""
@@ -307,7 +307,7 @@ class Client(AwaitedStreamOperations):
         async def invoke(call: Call, mode: Mode, timeout: float | None) -> Any:
             self._own_loop.check()
             pending = core.rpc.begin_call(call, mode, timeout, self._threads)
-            return None if pending is None else self._awaited(core, await self._own_loop.result(pending))
+            return None if pending is None else self._awaited(core, await self._own_loop.awaited(pending))
 
         return with_invoke(value, invoke)
 

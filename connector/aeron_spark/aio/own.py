@@ -68,7 +68,7 @@ class OwnLoop:
                     timer.cancel()
         return future.done()
 
-    async def result(self, pending: Pending[T]) -> T:
+    async def awaited(self, pending: Pending[T]) -> T:
         """Return the result of a wait for the peer, or raise its error. A cancellation cancels the wait."""
         try:
             await self.wait(pending.future, pending.remaining_s)
