@@ -1,4 +1,4 @@
-"""What Spark would run on this machine: its Java, its version, the Python of its workers, its jars. Starts no Spark."""
+"""The Java, the PySpark, the workers' Python and the jars that Spark would use on this machine. Starts no Spark."""
 
 from __future__ import annotations
 
