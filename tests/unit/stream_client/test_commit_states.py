@@ -41,8 +41,9 @@ FULL_HISTORIES = 2_500  # as well: 10,000
 ROOM_BYTES = [MAX_INLINE_BYTES, PART_BYTES + 60, 0]
 SMALL = 60  # bytes of rows that a writer keeps in memory: it cannot stage a larger transaction again
 
-# The least number of these events in a thousand histories: with fewer, the test shows little. Hypothesis also draws from
-# the constants of imported modules, so a part has other histories in another process: these are half of the fewest seen.
+# The least number of these events in a thousand histories: with fewer, the test shows little. Hypothesis also draws
+# from the constants of imported modules, so that a part has other histories in another process. These numbers are
+# half of the fewest seen.
 MIN_COUNTS: dict[str, int] = {
     "commit() failed": 150,
     "commit() repeated after the server had committed": 6,
