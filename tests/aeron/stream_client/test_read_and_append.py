@@ -20,7 +20,7 @@ from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.staging import ServerAppender, abort, begin, commit
 from aeron_spark.wire.arrow import decode_batches
 from aeron_spark.wire.stream_requests import DescribeStream, FinishStage, OpenStage, Request, Transaction
-from tests.stream_requests import create_request
+from tests.stream_requests import create_request, known_run_request
 
 
 def new_stream(server: Server, partitions: int = 1) -> str:
@@ -33,10 +33,8 @@ def staged(
     session: StreamSession, stream: str, transaction: Transaction, values: list[bytes], *, task: int = 0,
     partition: int = 0, payload: str = "raw",
 ) -> ServerAppender:  # fmt: skip
-    appender = ServerAppender(
-        session, stream, transaction, task=task, partition=partition, source=Source("w", transaction.number, task),
-        payload=payload,
-    )  # fmt: skip
+    opening = OpenStage(stream, transaction, partition, task, payload)
+    appender = ServerAppender(session, opening, Source("w", transaction.number, task))
     getattr(appender, payload)(pa.array(values, pa.binary()))
     return appender
 
@@ -56,9 +54,9 @@ def test_a_transaction_becomes_visible_with_its_commit(server: Server, session: 
     appender = staged(session, stream, transaction, values)
     found = appender.finish()
     assert read(session, stream) == []
-    assert commit(session, stream, transaction, found, len(values)).repeated is False
+    assert commit(session, known_run_request(stream, transaction, found, len(values))).repeated is False
     assert read(session, stream) == values
-    assert commit(session, stream, transaction, found, len(values)).repeated is True
+    assert commit(session, known_run_request(stream, transaction, found, len(values))).repeated is True
     assert read(session, stream) == values
 
 
@@ -72,7 +70,7 @@ def test_tasks_stage_rows_in_different_partitions(server: Server, session: Strea
             session, stream, transaction, [b"%d-%d" % (task, n) for n in range(100)], task=task, partition=task % 2
         ).finish()
     ]
-    commit(session, stream, transaction, found, 400)
+    commit(session, known_run_request(stream, transaction, found, 400))
     assert read(session, stream, 0) == [b"%d-%d" % (task, n) for task in (0, 2) for n in range(100)]
     assert read(session, stream, 1) == [b"%d-%d" % (task, n) for task in (1, 3) for n in range(100)]
 
@@ -85,9 +83,9 @@ def test_aborted_fenced_and_repeated_rows_do_not_become_visible(server: Server, 
     old = staged(session, stream, first, [b"old"]).finish()
     assert begin(session, stream, second).last == -1
     with pytest.raises(RefusedError, match="run-2"):
-        commit(session, stream, first, old, 1)
+        commit(session, known_run_request(stream, first, old, 1))
     new = staged(session, stream, second, [b"new"]).finish()
-    commit(session, stream, second, new, 1)
+    commit(session, known_run_request(stream, second, new, 1))
     late = staged(session, stream, second, [b"late"])
     assert late.committed
     assert late.finish() == []
@@ -99,14 +97,12 @@ def test_framed_and_arrow_rows_can_have_any_size(server: Server, session: Stream
         stream = new_stream(server)
         rows = [b"small", bytes(5 << 20), b"x" * 100_000] * 2
         transaction = Transaction("w", "run", 0)
-        appender = ServerAppender(
-            session, stream, transaction, task=0, partition=0, source=Source("w", 0, 0), payload=payload
-        )
+        appender = ServerAppender(session, OpenStage(stream, transaction, 0, 0, payload), Source("w", 0, 0))
         if payload == "arrow":
             appender.arrow(pa.record_batch({"value": pa.array(rows, pa.binary())}))
         else:
             appender.framed(pa.array(rows, pa.binary()))
-        commit(session, stream, transaction, appender.finish(), len(rows))
+        commit(session, known_run_request(stream, transaction, appender.finish(), len(rows)))
         log = ServerLog({"s": session}, stream, framed=True)
         (state,) = log.states()
         wanted = Range(state.key, state.fingerprint, state.start, state.end, state.end, state.term_length)
@@ -137,7 +133,10 @@ def test_the_next_read_uses_the_bulk_link_of_a_read_that_stopped_early(server: S
     stream = new_stream(server)
     transaction = Transaction("w", "run", 0)
     values = [bytes(1000)] * 40_000
-    commit(session, stream, transaction, staged(session, stream, transaction, values).finish(), len(values))
+    commit(
+        session,
+        known_run_request(stream, transaction, staged(session, stream, transaction, values).finish(), len(values)),
+    )
     before = session.opened
     for _ in range(5):
         log = ServerLog({"s": session}, stream)
@@ -156,7 +155,10 @@ def test_a_time_gives_the_position_of_the_rows_committed_then(server: Server, se
     stream = new_stream(server)
     for number in range(3):
         transaction = Transaction("w", "run", number)
-        commit(session, stream, transaction, staged(session, stream, transaction, [b"%d" % number]).finish(), 1)
+        commit(
+            session,
+            known_run_request(stream, transaction, staged(session, stream, transaction, [b"%d" % number]).finish(), 1),
+        )
         if number == 0:
             time.sleep(0.01)
             between = time.time_ns()
@@ -185,11 +187,11 @@ def test_the_task_number_chooses_the_partition_of_a_stage(
         return call(request, timeout=timeout)
 
     monkeypatch.setattr(session, "call", recording_call)
-    appender = ServerAppender(session, stream, transaction, task=5, source=Source("w", 0, 5), payload="raw")
+    appender = ServerAppender(session, OpenStage(stream, transaction, None, 5, "raw"), Source("w", 0, 5))
     appender.raw(pa.array([b"row"], pa.binary()))
     parts = appender.finish()
     assert sent == [OpenStage, FinishStage]
-    commit(session, stream, transaction, parts, 1)
+    commit(session, known_run_request(stream, transaction, parts, 1))
     assert [read(session, stream, partition) for partition in range(3)] == [[], [], [b"row"]]
 
 
@@ -200,10 +202,8 @@ def test_a_message_limit_above_the_streams_is_refused_before_a_stage_is_opened(
     limit = server.streams.get(stream).definition.max_message_bytes
     before = Transaction("w", "before", 0)
     begin(session, stream, before)
-    appender = ServerAppender(
-        session, stream, Transaction("w", "r", 0), task=0, source=Source("w", 0, 0), payload="raw",
-        max_message_bytes=limit + 1,
-    )  # fmt: skip
+    opening = OpenStage(stream, Transaction("w", "r", 0), None, 0, "raw", max_message_bytes=limit + 1)
+    appender = ServerAppender(session, opening, Source("w", 0, 0))
     with pytest.raises(OptionError, match=f"'maxMessageBytes' is {limit + 1} bytes, .* is {limit} bytes"):
         appender.raw(pa.array([b"row"], pa.binary()))
     assert begin(session, stream, before).last == -1  # the refused run has not fenced it
