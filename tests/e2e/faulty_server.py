@@ -121,8 +121,8 @@ def inject(faults: Faults) -> None:
             response = execute(self, request)
             faults.die(RESPONDED, request.stream)
             if faults.hit(DROPPED, request.stream):
-                self._connection.close(keep_session=False)
-                wait_for(lambda: self._connection.closed, TIMEOUT_S, "the connection to end")
+                self.connection.close(keep_session=False)
+                wait_for(lambda: self.connection.closed, TIMEOUT_S, "the connection to end")
         return response
 
     Stream.commit = commit
