@@ -65,11 +65,9 @@ def test_the_table_has_a_column_for_each_revision() -> None:
     ]
 
 
-@pytest.mark.slow
 def test_the_project_is_read_from_its_folder_and_from_git() -> None:
-    folder, revision = read_folder(), read_revision("HEAD")
-    for files in (folder, revision):
-        assert figures(files)["lines"] > 10_000
+    for files in (read_folder(), read_revision("HEAD")):
+        assert len(files) > 200
         assert {"connector/aeron_spark/__init__.py", "docs/architecture.md"} < set(files)
     with pytest.raises(subprocess.CalledProcessError):
         read_revision("no-such-revision")
