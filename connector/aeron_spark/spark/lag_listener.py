@@ -86,9 +86,8 @@ class LagMetrics:
         """Publish the values of a query after a micro-batch."""
         query = lag.name or lag.query_id
         published = self._streams.setdefault(lag.query_id, set())
-        stale = published - {
-            (query, stream) for stream in lag.streams
-        }  # a source that a stream joined has another name
+        # a source that a stream joined has another name
+        stale = published - {(query, stream) for stream in lag.streams}
         self._remove(stale)
         published -= stale
         for stream, found in lag.streams.items():
