@@ -11,7 +11,6 @@ import os
 import re
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,7 +26,6 @@ from aeron_spark.node import NodeHandle, status
 from aeron_spark.waiting import wait_for
 from tests.aeron.streams import (
     TIMEOUT_S,
-    PublishedRecording,
     Stream,
     close_client,
     number,
@@ -37,6 +35,7 @@ from tests.aeron.streams import (
 )
 from tests.ports import free_port
 from tests.spark.queries import read_batch
+from tests.spark.two_recordings import ALL, TwoRecordings, two_recordings
 
 SOURCES = ("aeron", "aeron-jvm")
 JVM = "aeron-jvm"
@@ -50,34 +49,10 @@ def source(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@dataclass(frozen=True)
-class TwoRecordings:
-    """A stream with two recordings, of numbers 0 to 19 and 100 to 104. The message of number 10 is fragmented."""
-
-    stream: Stream
-    first: PublishedRecording
-    second: PublishedRecording
-    positions: dict[int, int]  # of the beginning of each number's message
-
-    @property
-    def options(self) -> dict[str, str]:
-        return self.stream.options
-
-
 @pytest.fixture(scope="module")
 def two(node: NodeHandle) -> Iterator[TwoRecordings]:
-    """Two recordings, which no test changes."""
-    for stream in open_stream(node):
-        stream.record()
-        first, second = stream.publisher(), stream.publisher()
-        values = [*numbered(0, 10), *numbered(10, 11, 5_000), *numbered(11, 20)]
-        times = [number * 1_000_000_007 - 3_000_000_001 for number in range(20)]
-        positions = dict(enumerate(first.send(values, times)))
-        positions |= dict(enumerate(second.send(numbered(100, 105)), 100))
-        yield TwoRecordings(stream, first, second, positions)
-
-
-ALL = [*range(20), *range(100, 105)]
+    """Two recordings, which no test changes, the first one with publish times in nanoseconds, also before 1970."""
+    yield from two_recordings(node, [number * 1_000_000_007 - 3_000_000_001 for number in range(20)])
 
 
 def numbers(frame: DataFrame) -> list[int]:

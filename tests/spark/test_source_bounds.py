@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -12,37 +11,16 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEq
 
 from aeron_spark.errors import OptionError
 from aeron_spark.node import NodeHandle
-from tests.aeron.streams import PublishedRecording, Stream, number, numbered, open_stream
+from tests.aeron.streams import number
 from tests.spark.queries import read_batch
 from tests.spark.simulated_engine import Query, make_source, read_numbers, read_table
-
-
-@dataclass(frozen=True)
-class TwoRecordings:
-    """A stream with two recordings, of numbers 0 to 19 and 100 to 104. The message of number 10 is fragmented."""
-
-    stream: Stream
-    first: PublishedRecording
-    second: PublishedRecording
-    positions: dict[int, int]  # of the beginning of each number's message
-
-    @property
-    def options(self) -> dict[str, str]:
-        return self.stream.options
+from tests.spark.two_recordings import ALL, TwoRecordings, two_recordings
 
 
 @pytest.fixture(scope="module")
 def two(node: NodeHandle) -> Iterator[TwoRecordings]:
     """Two recordings, which no test changes."""
-    for stream in open_stream(node):
-        stream.record()
-        first, second = stream.publisher(), stream.publisher()
-        values = [*numbered(0, 10), *numbered(10, 11, 5_000), *numbered(11, 20)]
-        positions = dict(enumerate(first.send(values))) | dict(enumerate(second.send(numbered(100, 105)), 100))
-        yield TwoRecordings(stream, first, second, positions)
-
-
-ALL = [*range(20), *range(100, 105)]
+    yield from two_recordings(node)
 
 
 def format_offsets(**offsets: object) -> str:

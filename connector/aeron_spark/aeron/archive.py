@@ -367,7 +367,7 @@ DAMAGE: Final = re.compile(
 )
 
 REPLAY_STREAM_ID: Final = 20121  # on a channel of this process
-# With shared memory all processes have one channel, so a process has a stream id of its own, far from those of users.
+# With shared memory all processes have one channel, so each process has its own stream id, far from those of users.
 FIRST_IPC_REPLAY_STREAM_ID: Final = -(2**31)
 IPC_REPLAY_STREAM_IDS: Final = 2**30
 REASON_TIMEOUT_S: Final = 0.5  # for the archive's report of the reason for which it ended a replay

@@ -133,6 +133,15 @@ def test_columns_are_left_out_by_importance_and_the_title_counts_them(terminal: 
     assert table_of(COLUMNS[:3], [(1, "aeron:ipc", "active")]).startswith("title\n")
 
 
+@pytest.mark.parametrize(("width", "columns"), [(15, ["id", "state"]), (14, ["id"])])
+def test_a_column_is_left_out_at_the_first_width_that_is_too_small(
+    terminal: Callable[[int], None], width: int, columns: list[str]
+) -> None:
+    terminal(width)
+    header = table_of(("id#", "state"), [(1, "active")], optional=("state",)).splitlines()[2]
+    assert header.replace("┃", " ").split() == columns
+
+
 def test_wide_shows_all_columns_and_whole_cells(terminal: Callable[[int], None]) -> None:
     terminal(40)
     lines = table_of(COLUMNS, ROWS, "--wide", optional=("started by", "began")).splitlines()

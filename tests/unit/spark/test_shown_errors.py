@@ -60,6 +60,7 @@ def test_an_error_that_is_not_of_this_package_keeps_its_calls() -> None:
         f"Job aborted: {SHOWN}\n\tat org.apache.spark.api.python.BasePythonRunner\nCaused by: {SHOWN}\n\t... 19 more",
         f"{SHOWN}\nJVM stacktrace:\norg.apache.spark.api.python.PythonException",
         SHOWN,
+        f"aeron_spark.errors.ConnectError: no archive answered.\n\n{SHOWN}",
     ],
 )
 def test_the_text_is_found_in_the_texts_of_spark(text: str) -> None:

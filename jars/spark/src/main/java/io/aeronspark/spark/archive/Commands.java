@@ -16,7 +16,7 @@ import java.util.function.Consumer;
 import org.agrona.LangUtil;
 
 /**
- * The thread that makes all calls of one Aeron client that wait for a driver or an archive. Nobody interrupts it: an
+ * The thread that makes all calls of one Aeron client that wait for a driver or an archive. No thread interrupts it: an
  * interrupt during such a call would close the client, with the resources of all other queries.
  * <p>
  * Each call has its own timeout, so that each wait for one ends. Thread-safe.
