@@ -90,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(shared_nodes)
     config.pluginmanager.register(shared, shared_nodes.NAME)
     budget.register(config, run)
-    failures.register(config)
+    failures.register(config, run)
 
 
 def enable_signals() -> None:

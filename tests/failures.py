@@ -1,10 +1,22 @@
-"""A pytest plugin that appends each failed test to a file, so that ``make test`` can list them after its last suite."""
+"""A pytest plugin for failed tests: it appends each to a file, and adds the state of the run's media drivers.
+
+``make test`` lists the failed tests of the file after its last suite. The state of a driver shows whether the driver,
+its archive or its cluster stood still, or reported an error, before the test failed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
+from aeron_spark.aeron.counters import CNC_FILE, read_counters, read_errors, read_liveness
+from aeron_spark.errors import AeronSparkError
+from tests.leaks import SHARED_MEMORY
+
 MAX_LINES = 6  # of an error's text, for each failed test
+LONG_CYCLE_NS = 1_000_000_000  # a turn of an agent takes microseconds; after 10 s its clients give up
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,8 +50,39 @@ def lines(report: pytest.TestReport | pytest.CollectReport) -> list[str]:
     return [f"failed ({report.when}): {report.nodeid}", *(f"    {line}" for line in error[:MAX_LINES])]
 
 
-def register(config: pytest.Config) -> None:
-    """Register the log if the user chose a file; with several workers, the controller gets their reports."""
+class DriverStates:
+    """Adds the state of the run's media drivers to the report of a failed test, in the process that ran it."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Iterator[pytest.TestReport]:
+        report: pytest.TestReport = yield
+        if report.failed and (states := "\n".join(driver_states(SHARED_MEMORY, self._run))):
+            report.sections.append(("Media drivers of the run", states))
+        return report
+
+
+def driver_states(folder: Path, run: str, long_cycle_ns: int = LONG_CYCLE_NS) -> Iterator[str]:
+    """Yield lines about each driver with a directory in ``folder`` named after the run: its age, turns and errors."""
+    for path in sorted(folder.glob(f"*{run}*/{CNC_FILE}")):
+        directory = str(path.parent)
+        try:
+            driver = read_liveness(directory)
+            yield f"{directory}: process {driver.pid}, last heartbeat {driver.heartbeat_age:.1f} s ago"
+            for counter in read_counters(directory):
+                if "max cycle time" in counter.label and counter.value > long_cycle_ns:
+                    yield f"    {counter.label}: {counter.value / 1e9:.1f} s"
+            for error in read_errors(directory):
+                yield f"    {error.observations} times: {error.text.splitlines()[0]}"
+        except AeronSparkError as error:  # the driver ends at this moment, or has just begun
+            yield f"{directory}: {error}"
+
+
+def register(config: pytest.Config, run: str) -> None:
+    """Register both; the log if the user chose a file. With several workers, the controller gets their reports."""
+    config.pluginmanager.register(DriverStates(run), "driver-states")
     path = config.getoption("--failure-log")
     if path and not hasattr(config, "workerinput"):
         config.pluginmanager.register(FailureLog(path), "failure-log")

@@ -27,7 +27,8 @@ def member(tmp_path_factory: pytest.TempPathFactory, run_name: str, node: NodeHa
 
 
 def options_of(member: Member, **more: str) -> dict[str, str]:
-    return {"cluster": "log", "aeronDir": member.aeron_dir, "payload": "sbe", **more}
+    # the default of 10 s is too short for an archive whose disk is busy: its one thread also writes the log
+    return {"cluster": "log", "aeronDir": member.aeron_dir, "payload": "sbe", "connectTimeout": "60s", **more}
 
 
 def test_messages_of_clients_become_typed_columns(member: Member) -> None:

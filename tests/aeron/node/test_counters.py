@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import struct
@@ -21,6 +22,7 @@ from aeron_spark.errors import TransportError
 from aeron_spark.node import NodeHandle, archive_repair, state_files
 from aeron_spark.node.settings import RECEIVE_BUFFER, granted_buffer, receive_window
 from aeron_spark.waiting import wait_for
+from tests import failures
 from tests.ports import free_ports
 
 
@@ -109,6 +111,10 @@ def test_errors_can_be_read_after_the_driver_has_ended(own_dir: Path) -> None:
         (error,) = counters.read_errors(str(own_dir))
         assert error.observations == 1
         assert "no.such.host.invalid" in error.text
+        states = "\n".join(failures.driver_states(own_dir.parent, own_dir.name, long_cycle_ns=0))
+        assert f"{own_dir}: process {handle.pid}, last heartbeat" in states
+        assert "archive-conductor max cycle time" in states
+        assert re.search(r"^    1 times: .*no\.such\.host\.invalid", states, re.MULTILINE)
         os.kill(handle.pid, signal.SIGKILL)
     assert counters.read_errors(str(own_dir)) == (error,)
 
