@@ -166,8 +166,7 @@ docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options
 	@mv keywords.py.new connector/aeron_spark/options/keywords.py
 	$(BIN)/python -m tools.java_options > options.json.new
 	@mv options.json.new jars/spark/src/main/resources/io/aeronspark/spark/options.json
-	$(BIN)/python -m tools.command_page > docs/command-line.md.new
-	@mv docs/command-line.md.new docs/command-line.md
+	$(BIN)/python -m tools.command_page docs
 	$(BIN)/python -m tools.event_page > docs/events.md.new
 	@mv docs/events.md.new docs/events.md
 	$(BIN)/python -m tools.stream_request_page > docs/stream-requests.md.new
