@@ -228,6 +228,7 @@ def test_the_lease_of_a_reader_is_listed_and_released(manager: ServerCommands, l
         manager.done("streams", "leases", "leased", "release", lease["reader"])
         following.terminate()
         following.wait(TIMEOUT_S)
+    assert manager.done("streams", "stages", "leased") == []
     unknown = manager("streams", "leases", "leased", "release", lease["reader"])
     assert (unknown.code, "has a lease" in unknown.err) == (1, True)
 
@@ -238,6 +239,7 @@ def test_changes_need_their_grants(manager: ServerCommands, limited: ServerComma
         ("alter", "granted", "--retention", "1d"), ("alter", "granted", "--retention", "1d", "--dry-run"),
         ("rename", "granted", "renamed"), ("end", "granted"), ("reopen", "granted"), ("writers", "granted"),
         ("writers", "granted", "release", "w"), ("leases", "granted"), ("leases", "granted", "release", "r"),
+        ("stages", "granted"),
     ):  # fmt: skip
         refused = limited("streams", *command)
         assert (refused.code, "your key may not manage stream 'granted'" in refused.err) == (1, True), refused.err

@@ -20,8 +20,8 @@ ENDPOINT: Final = {
 }
 STREAMS: Final = {
     *("alter_stream", "create_stream", "delete_stream", "end_stream", "purge_stream", "release_lease"),
-    *("release_writer", "rename_stream", "reopen_stream", "stream", "stream_leases", "stream_usage", "stream_writers"),
-    "streams",
+    *("release_writer", "rename_stream", "reopen_stream", "stream", "stream_leases", "stream_stages", "stream_usage"),
+    *("stream_writers", "streams"),
     *("reader", "writer"),
 }
 NAMES: Final[dict[type, set[str]]] = {

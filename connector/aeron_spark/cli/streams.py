@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from aeron_spark.client.client import Client
-    from aeron_spark.wire.stream_requests import StreamLease, StreamProperties, StreamWriterId
+    from aeron_spark.wire.stream_requests import StreamLease, StreamProperties, StreamStage, StreamWriterId
 
 policy_option = click.option(
     "--schema-policy",
@@ -45,6 +45,7 @@ policy_option = click.option(
 
 # Columns that a narrow terminal does not show, the first ones first.
 WRITER_OPTIONAL = ("single use", "changed", "owner")
+STAGE_OPTIONAL = ("stage", "owner", "partition#")
 
 recording_option = click.option(
     "--recording",
@@ -383,6 +384,22 @@ def writers(connected: Connected, name: str, action: str | None, writer_id: str 
     )
 
 
+@named_command(output_options=table_options)
+def stages(connected: Connected, name: str) -> Summary:
+    """List the transactions of the stream NAME that are not committed; needs --server and the grant 'manage'.
+
+    A stage has rows of one partition that a writer has sent. Readers see them when the writer commits. The server
+    removes a stage that its writer has not used for an hour.
+    """
+    with connected() as client:
+        found = client.stream_stages(name)
+    rows = [_stage_row(one) for one in found]
+    return Summary(
+        [_stage_json(one) for one in found],
+        [Table(f"stages of {name}", rows, empty="no stages", optional=STAGE_OPTIONAL)],
+    )
+
+
 @named_command(
     click.argument("action", required=False, type=click.Choice(["release"]), metavar="[release"),
     click.argument("reader", required=False, metavar="READER]"),
@@ -430,6 +447,26 @@ def _writer_json(one: StreamWriterId) -> dict[str, Any]:
     return {
         "writer": one.id, "last": one.last, "changed": format_time(one.changed.timestamp()), "owner": one.owner or None,
         "single_use": one.single_use,
+    }  # fmt: skip
+
+
+def _stage_row(one: StreamStage) -> Cells:
+    return {
+        "writer": one.writer,
+        "transaction#": one.transaction,
+        "partition#": one.partition,
+        "size#": rounded_size(one.bytes),
+        "state": "finished" if one.finished else "growing",
+        "expires in s#": round(one.expires_in),
+        "owner": one.owner or "the server",
+        "stage": one.id,
+    }
+
+
+def _stage_json(one: StreamStage) -> dict[str, Any]:
+    return {
+        "id": one.id, "writer": one.writer, "transaction": one.transaction, "partition": one.partition,
+        "bytes": one.bytes, "owner": one.owner, "finished": one.finished, "expires_in": round(one.expires_in, 1),
     }  # fmt: skip
 
 

@@ -60,6 +60,7 @@ MAX_WAIT_S: Final = 20.0  # of one request
 MAX_WAITS: Final = 1_024  # of a key, for commits: each commit looks at all waits of its stream
 COMMIT_TIMEOUT_S: Final = 15.0  # longest wait of a request for a commit of the stream; clients wait for 20 s
 MAX_WRITERS: Final = 1_000  # in one response
+MAX_STAGES: Final = 1_000  # in one response
 RECENT_S: Final = 60.0  # after its last use, a stream counts as used by the client
 MAX_RECENT_STREAMS: Final = 64  # remembered for one connection
 
@@ -556,6 +557,12 @@ def _list_writers(service: OperationService, request: rpc.ListWriters) -> rpc.Wr
 def _release_writer(service: OperationService, request: rpc.ReleaseWriter) -> rpc.Done:
     service.stream(request).release_writer(request.writer)
     return rpc.Done()
+
+
+@handles(rpc.ListStages)
+def _list_stages(service: OperationService, request: rpc.ListStages) -> rpc.StageList:
+    following = [one for one in service.stream(request).open_stages() if one.id > request.after]
+    return rpc.StageList(tuple(following[:MAX_STAGES]), len(following) > MAX_STAGES)
 
 
 @handles(rpc.ListLeases)

@@ -30,6 +30,7 @@ from aeron_spark.wire.stream_requests import (
     EndStream,
     HeldBytes,
     ListLeases,
+    ListStages,
     ListStreams,
     ListWriters,
     MeasureStream,
@@ -42,6 +43,7 @@ from aeron_spark.wire.stream_requests import (
     StreamAlteration,
     StreamInfo,
     StreamLease,
+    StreamStage,
     StreamUsage,
     StreamWriterId,
 )
@@ -170,6 +172,15 @@ class StreamOperations(ABC):
         """Take a writer id from its key: the next key that writes under the id owns it, and continues its numbers."""
         self._stream_session().call(ReleaseWriter(name, writer_id))
 
+    def stream_stages(self, name: str) -> list[StreamStage]:
+        """Return the stages of a stream: rows that its writers have sent and not committed yet, by writer."""
+        session, found = self._stream_session(), list[StreamStage]()
+        while True:
+            listed = session.call(ListStages(name, found[-1].id if found else ""))
+            found += listed.stages
+            if not listed.has_more:
+                return sorted(found, key=lambda one: (one.writer, one.transaction, one.partition, one.id))
+
     def stream_leases(self, name: str) -> list[StreamLease]:
         """Return the leases of a stream's readers, which delay its retention."""
         return list(self._stream_session().call(ListLeases(name)).leases)
@@ -243,6 +254,7 @@ class AwaitedStreamOperations(ABC):
     reopen_stream = awaited(StreamOperations.reopen_stream)
     stream_writers = awaited(StreamOperations.stream_writers)
     release_writer = awaited(StreamOperations.release_writer)
+    stream_stages = awaited(StreamOperations.stream_stages)
     stream_leases = awaited(StreamOperations.stream_leases)
     release_lease = awaited(StreamOperations.release_lease)
     delete_stream = awaited(StreamOperations.delete_stream)

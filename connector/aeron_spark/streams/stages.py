@@ -39,7 +39,14 @@ from aeron_spark.wire.arrow import conform, decode_batches
 from aeron_spark.wire.chunks import Content
 from aeron_spark.wire.foreign_arrow import read_schema
 from aeron_spark.wire.staged_items import Item, StagedGroup, read_items
-from aeron_spark.wire.stream_requests import CommitTransaction, InlinePart, OpenStage, StagedPart, Transaction
+from aeron_spark.wire.stream_requests import (
+    CommitTransaction,
+    InlinePart,
+    OpenStage,
+    StagedPart,
+    StreamStage,
+    Transaction,
+)
 
 ARROW: Final = "arrow"
 RELEASE_BYTES: Final = 16 << 20  # checked bytes after which their memory is released
@@ -537,6 +544,24 @@ class Stages:
                 for stage in self._stages.values()
                 if stage.description.writer == writer and transaction in (None, stage.description.transaction)
             ]
+
+    def listed(self, now: float) -> list[StreamStage]:
+        """Return the stages by id."""
+        with self._lock:
+            stages = sorted(self._stages.items())
+        return [
+            StreamStage(
+                id=stage_id,
+                writer=stage.description.writer,
+                transaction=stage.description.transaction,
+                partition=stage.description.partition,
+                bytes=stage.bytes,
+                owner=stage.share.owner,
+                finished=stage.is_finished,
+                expires_in=max(0.0, stage.used_at + self._expiry - now),
+            )
+            for stage_id, stage in stages
+        ]
 
     def is_only_stage(self, stage: Stage) -> bool:
         """Whether the stage exists, and no other stage of its partition does."""

@@ -78,6 +78,7 @@ from aeron_spark.wire.stream_requests import (
     PurgedPartition,
     StagedPart,
     StreamLease,
+    StreamStage,
     StreamUsage,
     StreamWriterId,
     Transaction,
@@ -287,6 +288,12 @@ class Stream:
             self.space.leases.release(reader, self._clock())
 
     # For writers
+
+    def open_stages(self) -> list[StreamStage]:
+        """Return the stages of transactions that are not committed, by id."""
+        with self._state:
+            self._refuse_closed()
+            return self._stages.listed(self._clock())
 
     def claim_writer(self, writer: str, owner: str, *, is_granted: bool = False) -> None:
         """Give a writer id that has no owner to a client's key.

@@ -253,6 +253,30 @@ class LeaseList(Response, frozen=True, tag="lease-list"):
     leases: tuple[StreamLease, ...]
 
 
+class StreamStage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Rows of a transaction that is not committed yet: the rows of one partition, or a part of them.
+
+    ``owner`` is the fingerprint of the writer's key. ``finished`` is whether all rows are there. The server removes the
+    stage when its writer has not used it for ``expires_in`` more seconds.
+    """
+
+    id: str
+    writer: str
+    transaction: int
+    partition: int
+    bytes: int
+    owner: str
+    finished: bool
+    expires_in: Finite
+
+
+class StageList(Response, frozen=True, tag="stage-list"):
+    """Stages, in the order of their ids; ``has_more`` if further ones follow."""
+
+    stages: tuple[StreamStage, ...]
+    has_more: bool
+
+
 @operation()
 class ListStreams(Request[StreamList], frozen=True, tag="list"):
     """List the streams that the client may use, including damaged ones."""
@@ -343,6 +367,13 @@ class ReleaseWriter(StreamRequest[Done], frozen=True, tag="release-writer"):
     """Let any key use a writer id: the next one that writes under it owns it."""
 
     writer: Id
+
+
+@operation("manage")
+class ListStages(StreamRequest[StageList], frozen=True, tag="stages"):
+    """List the stages of a stream after the id ``after``, in their order, up to a number that the server sets."""
+
+    after: Id = ""
 
 
 @operation("manage")

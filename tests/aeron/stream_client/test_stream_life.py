@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -171,6 +172,20 @@ def test_a_number_of_partitions_that_is_no_number_is_refused(client: Client) -> 
             client.create_stream("never", value)
     with pytest.raises(OptionError, match="cannot have 0 partitions"):
         client.create_stream("never", 0)
+
+
+def test_the_stages_of_a_transaction_are_listed_until_it_is_committed(client: Client, name: str) -> None:
+    assert client.stream_stages(name) == []
+    write(client, name, 1, writer_id="desk-7")
+    with client.writer(name, writer_id="desk-7") as out:
+        out.write(pa.record_batch({"n": np.arange(1_000_000)}))  # more than a commit request carries: it is staged
+        (stage,) = client.stream_stages(name)
+        assert (stage.writer, stage.transaction, stage.partition, stage.finished) == ("desk-7", 1, 0, False)
+        assert stage.bytes > 1_000_000
+        assert 3_500 < stage.expires_in <= 3_600
+        assert stage.owner == client.stream_writers(name)[0].owner
+        assert client.stream_usage(name).stages == 1
+    assert client.stream_stages(name) == []
 
 
 def test_writer_ids_and_leases_are_listed_and_released(client: Client, name: str) -> None:

@@ -31,6 +31,7 @@ REQUESTS: Final[tuple[rpc.Request[Any], ...]] = (
     rpc.PurgeStream("prices", 1, 4096, 1_700_000_000_000_000_000),
     rpc.ListWriters("prices", "desk-6"),
     rpc.ReleaseWriter("prices", "desk-7"),
+    rpc.ListStages("prices", "stage-1"),
     rpc.ListLeases("prices"),
     rpc.ReleaseLease("prices", "reader-1"),
     rpc.PartitionStates("prices"),
@@ -85,6 +86,7 @@ RESPONSES: Final[tuple[rpc.Response, ...]] = (
         )
     ),
     rpc.WriterList((rpc.StreamWriterId("desk-7", 41, 1_700_000_000_000_000_000, "key", True),), True),
+    rpc.StageList((rpc.StreamStage("stage-2", "desk-7", 41, 1, 4096, "key", True, 3599.5),), True),
     rpc.LeaseList((rpc.StreamLease("reader-1", "key", ((0, 1024), (1, 2048)), 59.5),)),
     rpc.Failure(b"error"),
     rpc.CommittedPartitions(
