@@ -15,12 +15,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.selection import read_sources
+from tests.selection import Source, read_sources
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 COPIED: Final = ("connector", "tests", "tools", "benchmarks", "demo", "docs", "setup.cfg", "pyproject.toml")
@@ -94,12 +94,11 @@ def _leave_out(body: list[ast.stmt], index: int) -> Change:
     return change
 
 
-def covering_tests(path: str) -> list[str]:
+def covering_tests(sources: Mapping[str, Source], path: str) -> list[str]:
     """Return the test files that import a module or the package that exports its names, and those of its folder.
 
-    ``path`` is relative to the project.
+    ``sources`` are those of the project, to which ``path`` is relative.
     """
-    sources = read_sources(ROOT)
     folder = f"tests/unit/{Path(path).parts[2]}/"
     exporting = {name for name, one in sources.items() if name.endswith("/__init__.py") and path in one.imports}
     return sorted(
@@ -139,9 +138,10 @@ def main(seed: int, count: int, paths: Sequence[str]) -> None:
     """Make the mutants, and print each with its outcome."""
     chosen = random.Random(seed)
     noticed = made = 0
+    sources = read_sources(ROOT)  # once: to parse the project takes seconds
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         project = copied(Path(name))
-        if fails(project, sorted({test for path in paths for test in covering_tests(path)})):
+        if fails(project, sorted({test for path in paths for test in covering_tests(sources, path)})):
             sys.exit("a test fails without a mutant; run the tests of these modules to see which one")
         for _ in range(count):
             path = chosen.choice(paths)
@@ -151,7 +151,7 @@ def main(seed: int, count: int, paths: Sequence[str]) -> None:
                 continue
             made += 1
             (project / path).write_text(changed[0], encoding="utf-8")
-            found = fails(project, covering_tests(path))
+            found = fails(project, covering_tests(sources, path))
             (project / path).write_text(text, encoding="utf-8")
             noticed += found
             outcome = "noticed" if found else "SURVIVED"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textwrap import dedent
 
+from tests.selection import read_sources
 from tools.mutants import covering_tests, mutant
 
 TEXT = dedent(
@@ -41,9 +42,10 @@ def test_a_module_without_a_place_has_no_mutant() -> None:
 
 
 def test_the_tests_of_a_module_import_it_or_are_in_its_folder() -> None:
-    found = covering_tests("connector/aeron_spark/protocol/tickets.py")
+    sources = read_sources()
+    found = covering_tests(sources, "connector/aeron_spark/protocol/tickets.py")
     assert "tests/unit/protocol/test_tickets.py" in found
     assert "tests/unit/protocol/test_noise.py" in found
     assert "tests/unit/wire/test_values.py" not in found
-    exported = covering_tests("connector/aeron_spark/options/server_options.py")
+    exported = covering_tests(sources, "connector/aeron_spark/options/server_options.py")
     assert "tests/unit/server/test_reloading.py" in exported
