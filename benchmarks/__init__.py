@@ -1,1 +1,1 @@
-"""``make bench`` compares this connector with other programs in one run, and writes docs/performance.md."""
+"""``make bench`` compares this connector with other programs in one run, and writes docs/performance/figures.md."""

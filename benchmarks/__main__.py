@@ -65,13 +65,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="measured rounds of each case (default %(default)s)")
     parser.add_argument(
-        "--output", type=Path, help="write the figures to this JSON file, and do not change docs/performance.md"
+        "--output", type=Path, help="write the figures to this JSON file, and do not change docs/performance/figures.md"
     )
     parser.add_argument(
         "--update",
         action="store_true",
-        help="with --only: replace the figures of these benchmarks in docs/performance.md, and keep the others. Each "
-        "has the machine that it was measured on",
+        help="with --only: replace the figures of these benchmarks in docs/performance/figures.md, and keep "
+        "the others; each has the machine that it was measured on",
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""The part of a report that shows comparisons: for each a chart, the programs with their settings, and the bars."""
+"""The part of a report that shows comparisons: their charts, the programs with their settings, and the bars."""
 
 from __future__ import annotations
 
@@ -38,32 +38,62 @@ class Group:
         """Return the chart as SVG."""
         return bar_chart(self.name, self.unit, self.summaries)
 
-    def section(self, folder: str, *, with_machine: bool = False) -> str:
-        """Return the Markdown of this comparison, with its machine if wanted; its chart is in ``folder``."""
-        lines = [
-            f"### {self.name[0].upper()}{self.name[1:]}",
-            "",
-            *([f"Measured on machine {self.figures[0].machine}.", ""] if with_machine else []),
-            f"![{self.name}, in {self.unit}]({folder}/{self.chart_name})",
-            "",
-            f"| program | median, {self.unit} | least to most | spread | settings |",
-            "|---|---|---|---|---|",
+    @property
+    def title(self) -> str:
+        """Return the heading under which comparisons of this kind stand: "Batch read"."""
+        first = self._title_and_case[0]
+        return first[0].upper() + first[1:]
+
+    @property
+    def _title_and_case(self) -> tuple[str, str]:
+        first, separator, rest = self.name.partition(" of ")
+        return (first, rest) if separator else (first.partition(",")[0], first.partition(", ")[2])
+
+    def row(self, programs: Sequence[str], *, with_machine: bool) -> list[str]:
+        """Return the cells of this comparison: its case, its programs, the bars, and its machine if wanted."""
+        summaries = self.summaries
+        bars = [
+            f"{one.value:.3g} of {one.unit.removeprefix('of ')} ({one.target}, {'met' if one.met else '**missed**'})"
+            for one in self.figures
+            if one.target
         ]
-        for program, summary in self.summaries.items():
-            spread = f"{summary.spread:.0%}" + ("" if summary.is_steady else " **over 20 %**")
-            cells = (
-                program,
-                f"{summary.median:.4g}",
-                f"{summary.least:.4g} to {summary.most:.4g}",
-                spread,
-                self.settings.get(program, ""),
-            )
-            lines.append("| " + " | ".join(cells) + " |")
-        lines += ["", "| the connector, compared with | ratio of medians | bar | |", "|---|---|---|---|"]
-        verdicts = {None: "", True: "met", False: "**missed**"}
-        for one in self.figures:
-            lines.append(f"| {one.unit.removeprefix('of ')} | {one.value:.3g} | {one.target} | {verdicts[one.met]} |")
-        return "\n".join(lines)
+        return [
+            f"[{self._title_and_case[1] or self.name}]({self.chart_name})",
+            *(_summary_cell(summaries[program]) for program in programs),
+            "<br>".join(bars),
+            *([str(self.figures[0].machine)] if with_machine else []),
+        ]
+
+
+def _summary_cell(summary: Summary) -> str:
+    text = f"{summary.median:.4g} ({summary.least:.4g} to {summary.most:.4g})"
+    return text if summary.is_steady else text + r"\*"
+
+
+def comparison_tables(groups: Sequence[Group], *, with_machine: bool = False) -> list[str]:
+    """Return the Markdown of comparisons: a table for those of the same programs, then the programs' settings."""
+    tables: dict[str, dict[tuple[str, frozenset[str]], list[Group]]] = {}
+    for one in groups:
+        tables.setdefault(one.title, {}).setdefault((one.unit, frozenset(one.summaries)), []).append(one)
+    parts: list[str] = []
+    for title, of_title in tables.items():
+        parts.append(f"## {title}")
+        for rows in of_title.values():
+            programs = list(rows[0].summaries)
+            titles = [rows[0].unit, *programs, "ratios with a bar", *(["machine"] if with_machine else [])]
+            parts.append(table(titles, [one.row(programs, with_machine=with_machine) for one in rows]))
+    settings: dict[str, dict[str, None]] = {}
+    for one in groups:
+        for program, text in one.settings.items():
+            settings.setdefault(program, {})[text] = None
+    rows_of_settings = [[program, "<br>".join(filter(None, texts))] for program, texts in settings.items()]
+    return [*parts, "## Settings", table(["program", "settings"], rows_of_settings)] if groups else []
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [*(" | ".join(cells) for cells in (titles, *rows))]
+    return "\n".join([f"| {lines[0]} |", "|---" * len(titles) + "|", *(f"| {line} |" for line in lines[1:])])
 
 
 def groups_of(figures: Sequence[Figure]) -> list[Group]:

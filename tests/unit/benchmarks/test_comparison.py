@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
 from benchmarks.charts import bar_chart
 from benchmarks.comparison import Comparison, Program, compare
-from benchmarks.groups import groups_of
+from benchmarks.groups import comparison_tables, groups_of
 from benchmarks.measure import Figure
 from benchmarks.samples import summarize
 from benchmarks.turns import take_turns
@@ -46,21 +47,24 @@ def test_a_figure_warns_of_a_program_that_spreads() -> None:
     assert figure.detail.endswith("the turns of b spread over 67% of their median (10 to 20), more than 20%")
 
 
-def test_the_figures_of_a_comparison_make_one_section_with_all_programs() -> None:
-    others = Figure("a detail", 1.0, "s")
-    (group,) = groups_of([*comparison().figures(), others])
-    section = group.section("performance")
-    assert section.startswith("### Read 180 B\n\n![read 180 B, in MB/s](performance/read-180-b.svg)\n")
-    assert "| aeron | 360 | 360 to 360 | 0% | payload=raw |" in section
-    assert "| kafka tuned | 2 | >= 1.9 | met |" in section
-    assert "| ceiling | 0.5 | >= 0.95 | **missed** |" in section
-    assert list(group.summaries) == ["aeron", "kafka tuned", "ceiling"]
+def test_comparisons_of_the_same_programs_make_one_table_with_a_row_for_each() -> None:
+    figures = [replace(one, group=f"read of {size}") for size in ("180 B", "60 kB") for one in comparison().figures()]
+    title, comparisons, _, settings = comparison_tables(groups_of([*figures, Figure("a detail", 1.0, "s")]))
+    assert title == "## Read"
+    cells = "360 (360 to 360) | 180 (180 to 180) | 720 (720 to 720)"
+    bars = "2 of kafka tuned (>= 1.9, met)<br>0.5 of ceiling (>= 0.95, **missed**)"
+    assert comparisons.splitlines() == [
+        "| MB/s | aeron | kafka tuned | ceiling | ratios with a bar |",
+        "|---|---|---|---|---|",
+        f"| [180 B](read-of-180-b.svg) | {cells} | {bars} |",
+        f"| [60 kB](read-of-60-kb.svg) | {cells} | {bars} |",
+    ]
+    assert "| aeron | payload=raw |" in settings
 
 
-def test_a_section_marks_a_spread_over_20_percent() -> None:
+def test_a_table_marks_a_spread_over_20_percent() -> None:
     wide = Comparison("c", "MB/s", {"a": [10.0, 10.0], "b": [10.0, 20.0]}, {"a": "", "b": ""})
-    (group,) = groups_of(list(wide.figures()))
-    assert "| b | 15 | 10 to 20 | 67% **over 20 %** |  |" in group.section("performance")
+    assert r"| [c](c.svg) | 10 (10 to 10) | 15 (10 to 20)\* |" in comparison_tables(groups_of(list(wide.figures())))[1]
 
 
 def test_a_chart_has_a_bar_for_each_program_in_proportion_to_its_median() -> None:

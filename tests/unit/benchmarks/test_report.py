@@ -22,17 +22,16 @@ def test_the_line_of_a_figure_shows_whether_its_target_is_met() -> None:
     assert report.figure_line(FIGURES[2]) == "shown: 3 s"
 
 
-def test_only_the_generated_part_of_the_document_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    document, results = tmp_path / "performance.md", tmp_path / "results" / "latest.json"
+def test_the_page_and_the_samples_of_a_run_replace_the_earlier_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document, results = tmp_path / "figures.md", tmp_path / "results" / "latest.json"
     monkeypatch.setattr(report, "DOCUMENT", document)
     monkeypatch.setattr(report, "RESULTS", results)
     monkeypatch.setattr(report, "CHARTS", tmp_path / "charts")
-    document.write_text(f"before\n{report.BEGIN}\nold figures\n{report.END}\nafter\n")
-    for _ in range(2):
-        report.write_document(Results(({"cores": 2},), FIGURES))
+    document.write_text("old figures\n")
+    report.write_document(Results(({"cores": 2},), FIGURES))
     text = document.read_text()
-    assert text.startswith(f"before\n{report.BEGIN}\n")
-    assert text.endswith(f"{report.END}\nafter\n")
     assert "old figures" not in text
     assert text.count("| read | 0.9 of a peer | >= 0.85 | met | 5 Mrows/s |") == 1
     assert "| write | 0.5 of a peer | >= 0.7 | **missed** |" in text
@@ -48,8 +47,8 @@ def test_charts_of_comparisons_replace_those_of_the_last_run(tmp_path: Path, mon
     compared = Figure("read, against k", 2.0, "of k", "", "", {"own": [2.0], "k": [1.0]}, "read", "MB/s", {"own": "s"})
     report.write_charts([*FIGURES, compared])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "read.svg"]
-    text = report.sections(Results(({"cores": 2},), (*FIGURES, compared)), "charts")
-    assert text.index("### Read") < text.index("### Details") < text.index("| shown | 3 s |")
+    text = report.page(Results(({"cores": 2},), (*FIGURES, compared)))
+    assert text.index("## Read") < text.index("## Details") < text.index("| shown | 3 s |")
     assert "machine" not in text
 
 
@@ -57,9 +56,9 @@ def test_the_page_says_on_which_of_several_machines_a_figure_was_measured() -> N
     compared = Figure(
         "read, against k", 2.0, "of k", "", "", {"own": [2.0], "k": [1.0]}, "read", "MB/s", {"own": "s"}, machine=2
     )
-    text = report.sections(Results(({"cores": 2, "java": "17"}, {"cores": 4}), (FIGURES[0], compared)), "charts")
+    text = report.page(Results(({"cores": 2, "java": "17"}, {"cores": 4}), (FIGURES[0], compared)))
     assert "| measured on | machine 1 | machine 2 |\n|---|---|---|\n| cores | 2 | 4 |\n| java | 17 |  |\n" in text
-    assert "### Read\n\nMeasured on machine 2.\n" in text
+    assert "| [read](read.svg) | 2 (2 to 2) | 1 (1 to 1) |  | 2 |" in text
     assert "| read | 0.9 of a peer | >= 0.85 | met | 5 Mrows/s | 1 |" in text
 
 
@@ -69,8 +68,5 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert report.read_json(tmp_path / "results.json") == results
 
 
-def test_the_performance_document_has_a_generated_part() -> None:
-    before, begin, rest = report.DOCUMENT.read_text().partition(report.BEGIN)
-    assert before.startswith("# Performance")
-    assert begin
-    assert report.END in rest
+def test_the_page_in_the_repository_has_the_published_figures() -> None:
+    assert report.DOCUMENT.read_text() == report.page(report.read_json(report.RESULTS))
