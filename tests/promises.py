@@ -41,16 +41,17 @@ PUBLIC: Final = frozenset(
     }
 )  # fmt: skip
 # `make test` runs a tenth of the sampled ones, and none of the others.
-RARE: Final = {"full": "make test-full", "peers": "make test-peers", "sampled": "a tenth of runs", "soak": "make soak"}
+RARE: Final = ("full", "peers", "sampled", "soak")
 _HEAD: Final = """\
 # Promises, and the tests that show them
 
-This page answers: which tests show each promise of the pages?
+`tests/promises.txt` has each promise of the pages in one sentence, with the names of its tests; `make docs`
+counts them here. `product` is README.md and what several pages say. The behaviours of the endpoint have the numbers
+that the names of their tests have; two public systems, dorkbox Network and the Echo programs of the aeron-guide, show which
+of them an endpoint over Aeron needs.
 
-`make docs` writes this page from `tests/promises.txt`; a test compares it. A heading names the page, or `product` for
-README.md and what several pages say, and the section. A test in *italics* uses only names that programs use. The
-behaviours of the endpoint are numbered as in the names of their tests; two public systems, dorkbox Network and the Echo
-programs of the aeron-guide, show which of them an endpoint over Aeron needs.
+| page | section | promises | tests | of these with public names only | promises only of `make test-full` |
+|---|---|---|---|---|---|
 """
 _FULL: Final = "full:"
 
@@ -192,21 +193,15 @@ def problems(shown: Mapping[Promise, Mapping[str, Sequence[FoundTest]]]) -> list
 
 def markdown(shown: Mapping[Promise, Mapping[str, Sequence[FoundTest]]]) -> str:
     """Return the text of ``docs/promises.md``."""
-    lines, heading = [_HEAD.rstrip()], ("", "")
-    for promise, tests in shown.items():
-        if heading != (promise.page, promise.section):
-            title = ": ".join(filter(None, (promise.page, promise.section)))
-            lines += ["", f"## {title}", "", "| promise | shown by |", "|---|---|"]
-            heading = (promise.page, promise.section)
-        where = dict.fromkeys(_cell(test) for some in tests.values() for test in some)
-        lines.append(f"| {promise.text} | {'<br>'.join(where)} |")
-    return "\n".join(lines) + "\n"
-
-
-def _cell(test: FoundTest) -> str:
-    name = f"*{test.name}*" if test.is_public else test.name
-    when = f" ({RARE[test.mark]})" if test.mark else ""
-    return f"`{test.path.removeprefix('tests/')}` {name}{when}"
+    sections: dict[tuple[str, str], list[Promise]] = {}
+    for promise in shown:
+        sections.setdefault((promise.page, promise.section), []).append(promise)
+    rows = []
+    for (page, section), promises in sections.items():
+        tests = {test for promise in promises for some in shown[promise].values() for test in some}
+        public, rare = sum(test.is_public for test in tests), sum(promise.is_rare for promise in promises)
+        rows.append(f"| {page} | {section} | {len(promises)} | {len(tests)} | {public} | {rare} |\n")
+    return _HEAD + "".join(rows)
 
 
 def losses(

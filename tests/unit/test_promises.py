@@ -104,7 +104,7 @@ def test_a_promise_without_a_test_of_make_test_and_a_wrong_name_are_problems() -
     table = TABLE.replace("    old_rows", "    full: old_rows")
     clock = FoundTest("a_clock_deletes_nothing", "tests/test_a.py", "sampled")
     assert problems(shown_by(parse(table), [rare, clock])) == []
-    assert "old_rows_go (make test-full)" in markdown(shown_by(parse(table), [rare, clock]))
+    assert "\n| streams | Retention | 2 | 2 | 0 | 1 |\n" in markdown(shown_by(parse(table), [rare, clock]))
 
 
 @pytest.mark.parametrize(
