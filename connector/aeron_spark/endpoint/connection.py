@@ -247,39 +247,37 @@ class ConnectionCore:
 
     # Sending, on any thread. ``Connection`` describes the messages and errors.
 
-    def send(self, message: object, seconds: float, *, acknowledge: bool) -> None:
-        """Send a message, in a record or as a transfer. Each of its records may wait ``seconds`` for room."""
-        longest = self.session.limits.max_record_bytes - NUMBER_BYTES
-        if not acknowledge and type(message) is bytes and len(message) + len(BYTES_HEAD) <= longest:
-            waits = self.sender.begin_push(RecordKind.MESSAGE, BYTES_HEAD + message, None, OFFER_TIMEOUT_S)
-            if waits is not None:
-                self.sender.wait_for_room(waits, seconds).result()
-            return
-        pending = self.begin_send(message, seconds, acknowledge=acknowledge)
-        if pending is not None:
-            pending.result()
-
     def begin_send(
         self, message: object, seconds: float, *, acknowledge: bool, threads: Executor | None = None
     ) -> Pending[None] | None:
         """Send a message as soon as there is room; return the wait for that, None if it was accepted at once.
 
         With ``acknowledge`` it is the wait until the peer's listeners have returned. A message that is too large for a
-        record is sent on ``threads``; None: on this thread, which waits.
+        record is sent as a transfer on ``threads``; None: on this thread, which waits.
         """
-        encoded = self.owner.types.encode(message, self.rpc.objects)
-        if encoded.size + NUMBER_BYTES > self.session.limits.max_record_bytes:
-            confirm = (lambda: self.sender.begin_confirmed(b"", seconds).result()) if acknowledge else None
-            send = partial(self.transfers.send_message, encoded, seconds, confirm)
-            if threads is not None:
-                return Pending(self.sender, threads.submit(send), None, "a large message to be sent")
-            send()
-            return None
+        longest = self.session.limits.max_record_bytes - NUMBER_BYTES
+        if type(message) is bytes and len(message) + len(BYTES_HEAD) <= longest:  # the usual case, without objects
+            record = BYTES_HEAD + message
+        else:
+            encoded = self.owner.types.encode(message, self.rpc.objects)
+            if encoded.size > longest:
+                return self._begin_transfer(encoded, seconds, acknowledge, threads)
+            record = _joined(encoded)
         offer_s = OFFER_TIMEOUT_S if threads is None else 0.0
         if acknowledge:
-            return self.sender.begin_confirmed(_joined(encoded), seconds, offer_s=offer_s)
-        waits = self.sender.begin_push(RecordKind.MESSAGE, _joined(encoded), None, offer_s)
+            return self.sender.begin_confirmed(record, seconds, offer_s=offer_s)
+        waits = self.sender.begin_push(RecordKind.MESSAGE, record, None, offer_s)
         return None if waits is None else self.sender.wait_for_room(waits, seconds)
+
+    def _begin_transfer(
+        self, encoded: Encoded, seconds: float, acknowledge: bool, threads: Executor | None
+    ) -> Pending[None] | None:
+        confirm = (lambda: self.sender.begin_confirmed(b"", seconds).result()) if acknowledge else None
+        send = partial(self.transfers.send_message, encoded, seconds, confirm)
+        if threads is not None:
+            return Pending(self.sender, threads.submit(send), None, "a large message to be sent")
+        send()
+        return None
 
     def send_many(self, messages: Sequence[object], seconds: float) -> None:
         """Send messages with many in a frame."""
@@ -289,7 +287,9 @@ class ConnectionCore:
             payloads = [BYTES_HEAD + one if type(one) is bytes else _joined(encode(one, objects)) for one in batch]
             if max(map(len, payloads)) > self.session.limits.max_record_bytes:
                 for one in batch:
-                    self.send(one, seconds, acknowledge=False)
+                    waits = self.begin_send(one, seconds, acknowledge=False)
+                    if waits is not None:
+                        waits.result()
             else:
                 self.sender.push_many(RecordKind.MESSAGE, payloads, self.loop.clock() + seconds)
 
@@ -311,10 +311,9 @@ class ConnectionCore:
             if number is None:
                 raise UsageError("too many pings wait for their responses", remedy="Wait for some of them.")
             self._pongs[number] = pong
-        pong.add_done_callback(lambda _: self._end_ping(number))
         self.sender.push_unsequenced(RecordKind.PING, encode_number(number))
-        what = f"the response of {self.label} to a ping"
-        return Pending(self.sender, pong, seconds, what, "Check the network.")
+        what, forget = f"the response of {self.label} to a ping", partial(self._end_ping, number)
+        return Pending(self.sender, pong, seconds, what, "Check the network.", forget=forget)
 
     def _end_ping(self, number: int) -> None:
         with self.state_lock:
@@ -427,7 +426,7 @@ class ConnectionCore:
             return
         with self.state_lock:
             round_trip = self._pings.pong(number, now)
-            pong = self._pongs.get(number)
+            pong = self._pongs.pop(number, None)
         if pong is not None and round_trip is not None:
             resolve(pong, round_trip)
 
@@ -512,7 +511,8 @@ class ConnectionCore:
         self.rpc.close(error.what)
         self.peer_calls.close()
         self.transfers.close()
-        for pong in list(self._pongs.values()):
+        for number, pong in list(self._pongs.items()):
+            self._end_ping(number)
             fail(pong, error)
         return unacknowledged
 
@@ -786,7 +786,9 @@ class Connection:
         last result, OptionError for a value that cannot be sent, SessionLost or EndedError for a closed connection, and
         RefusedError with ``acknowledge`` if a listener of the peer raised, or if none takes the message.
         """
-        self._core.send(message, self._core.send_seconds(timeout), acknowledge=acknowledge)
+        pending = self._core.begin_send(message, self._core.send_seconds(timeout), acknowledge=acknowledge)
+        if pending is not None:
+            pending.result()
 
     def send_many(self, messages: Sequence[object], *, timeout: float | None = None) -> None:
         """Send messages with many in a frame, which is faster for small ones. Raises as ``send`` does."""

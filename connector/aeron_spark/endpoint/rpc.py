@@ -123,10 +123,16 @@ class Rpc:
             call_id = self._next_id
             self._next_id += 1
             record = self._encode(call_id, request)
-            decode = partial(self._result_of, request)
-            pending = Pending(self._transfers.sender, response, timeout, f"the response to {what}", LATE_REMEDY, decode)
+            pending: Pending[Any] = Pending(
+                self._transfers.sender,
+                response,
+                timeout,
+                f"the response to {what}",
+                LATE_REMEDY,
+                decode=partial(self._result_of, request),
+                forget=lambda: self._pending.pop(call_id, None),
+            )
             self._pending[call_id] = pending
-        response.add_done_callback(lambda _: self._pending.pop(call_id, None))
         try:
             kind = RecordKind.CALL if isinstance(request, Call) else RecordKind.OBJECT
             self._transfers.begin(kind, record, response, threads)

@@ -40,13 +40,14 @@ class Pending(Generic[T]):
 
     ``future`` ends with what arrives, from which ``decode`` makes the result; by default it is the result. ``seconds``
     bound the wait, from now; None: until the connection ends. The error of a longer wait says ``what`` it waited for,
-    and has the ``remedy``. If the record still waits for room then, it is not sent, and the error says so.
+    and has the ``remedy``. If the record still waits for room then, it is not sent, and the error says so. ``forget``
+    removes the wait from the table in which the peer's response finds it; that response removes it too.
 
     A thread calls :meth:`result`. An event loop waits for ``future`` itself, for ``remaining_s``, then calls
     :meth:`take`, and :meth:`cancel` in each case.
     """
 
-    __slots__ = ("_decode", "_end", "_sender", "future", "remedy", "seconds", "what")
+    __slots__ = ("_decode", "_end", "_forget", "_sender", "future", "remedy", "seconds", "what")
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Pending(Generic[T]):
         what: str,
         remedy: str = "",
         decode: Callable[[Any], T] | None = None,
+        forget: Callable[[], object] | None = None,
     ) -> None:
         self.future: Final = future
         self.seconds: Final = seconds
@@ -63,6 +65,7 @@ class Pending(Generic[T]):
         self.remedy: Final = remedy
         self._sender: Final = sender
         self._decode: Final = decode
+        self._forget: Final = forget
         self._end: Final = None if seconds is None else sender.clock() + seconds
 
     @property
@@ -94,6 +97,8 @@ class Pending(Generic[T]):
 
     def cancel(self) -> None:
         """Wait no more: a record that still waits for room is not sent. No effect on a wait that has ended."""
+        if self._forget is not None:
+            self._forget()
         if not self.future.done():
             self._sender.withdraw(self.future)
             self.future.cancel()
@@ -297,11 +302,13 @@ class Sender:
     def begin_confirmed(self, message: bytes, seconds: float, *, offer_s: float = 0.0) -> Pending[None]:
         """Send an encoded message as :meth:`begin_push` does; return the wait for its confirmation."""
         confirmed: Future[None] = Future()
-        pending: Pending[None] = Pending(self, confirmed, seconds, f"{self._label()} {CONFIRMS}", CONFIRM_REMEDY)
         with self.state_lock:
             number = next(self._numbers)
             self._unconfirmed[number] = confirmed
-        confirmed.add_done_callback(lambda _: self._unconfirmed.pop(number, None))
+        what = f"{self._label()} {CONFIRMS}"
+        pending: Pending[None] = Pending(
+            self, confirmed, seconds, what, CONFIRM_REMEDY, forget=lambda: self._unconfirmed.pop(number, None)
+        )
         try:
             record = encode_number(number) + message
             self.begin_push(RecordKind.MESSAGE_ACK_WANTED, record, confirmed, offer_s)
