@@ -45,10 +45,10 @@ RARE: Final = ("full", "peers", "sampled", "soak")
 _HEAD: Final = """\
 # Promises, and the tests that show them
 
-`tests/promises.txt` has each promise of the pages in one sentence, with the names of its tests; `make docs`
-counts them here. `product` is README.md and what several pages say. The behaviours of the endpoint have the numbers
-that the names of their tests have; two public systems, dorkbox Network and the Echo programs of the aeron-guide, show which
-of them an endpoint over Aeron needs.
+`tests/promises.txt` has each promise of the pages in one sentence, with the names of its tests; `make docs` counts them
+here. `product` is README.md and what several pages say. The behaviours of the endpoint have the numbers that the names
+of their tests have; two public systems, dorkbox Network and the Echo programs of the aeron-guide, show which of them an
+endpoint over Aeron needs.
 
 | page | section | promises | tests | of these with public names only | promises only of `make test-full` |
 |---|---|---|---|---|---|
