@@ -158,7 +158,7 @@ soak: setup  ## the long forms of the tests, from a printed seed (SEED=... repea
 bench: setup $(PEERS_READY)  ## the benchmarks, against real peers in one run; ONLY=name runs one part, QUICK=yes tiny sizes
 	$(BIN)/python -m benchmarks $(ONLY:%=--only %) $(if $(QUICK),--quick) $(BENCH_OPTIONS)
 
-docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options, commands, events, stream requests, the endpoint, promises; and the list of long tests
+docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options, commands, events, stream requests, the endpoint, promises
 	@mkdir -p docs
 	$(BIN)/python -m tools.options_page > docs/options.md.new
 	@mv docs/options.md.new docs/options.md
@@ -177,7 +177,6 @@ docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options
 	@mv docs/endpoint-protocol.md.new docs/endpoint-protocol.md
 	$(BIN)/python -m tests.promises > docs/promises.md.new
 	@mv docs/promises.md.new docs/promises.md
-	$(BIN)/python -m tests.only_full docs/tests.md
 
 site: $(PYTHON_READY)  ## the pages as a site in site/html, in the order of reading; a warning, such as a broken link, is an error
 	@$(PIP) install -c constraints.txt -e '.[site]'

@@ -28,7 +28,7 @@ PROGRAMS: Final = {
 WHOLE_PROJECT: Final = {
     f"{UNIT}/test_{name}.py"
     for name in (
-        "architecture", "counter_types", "exports", "fixtures", "interoperability", "only_full",
+        "architecture", "counter_types", "exports", "fixtures", "interoperability",
         "page_types", "pages", "promises", "public_names", "readme", "remains", "threads",
     )
 }  # fmt: skip

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from inspect import getdoc
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from msgspec import NODEFAULT, Struct, inspect
 
 from aeron_spark.errors import ERROR_CLASSES, REFUSALS
-from aeron_spark.wire.stream_requests import METHOD, OPERATIONS, RESPONSES, SERVICE, Operation
+from aeron_spark.wire.stream_requests import METHOD, OPERATIONS, RESPONSES, SERVICE, Action, Operation
 
 _HEAD: Final = f"""\
 # Stream requests
@@ -25,26 +25,30 @@ It is made from the declarations in `wire/stream_requests.py`, for a client in a
 method `{METHOD}` of the remote object {SERVICE} with one argument, the bytes of a request;
 [endpoint-protocol.md](endpoint-protocol.md) has the bytes of calls. The response, also bytes, is that of the request,
 or `failure`. Both are MessagePack maps: `type` is the name below, and the other keys are the fields. A field with a
-default may be left out; other keys are refused. Positions and sizes are in bytes, and times in nanoseconds since 1970.
+default, after `=`, may be left out; other keys are refused. Positions and sizes are in bytes, and times in nanoseconds
+since 1970.
 
 A client may send a request again after any failure: the server executes a repeated request only once, or, for
 `open-stage` with rows, opens a further stage, which no commit names.
 
-[stream-requests.json](stream-requests.json) has the same table for programs, with all bounds, and the codes of errors.
+The table has the grants of which a client needs one on the stream, and when the server refuses a request: *end* while
+it is about to end, *disk* while a disk is nearly full. [stream-requests.json](stream-requests.json) has all of this
+for programs, with the bounds of numbers, texts and arrays, and the codes of errors.
 """
 
 
 def stream_request_page() -> str:
     """Return the text of ``docs/stream-requests.md``."""
-    lines = [_HEAD, "## Requests", ""]
-    for kind, operation in OPERATIONS.items():
-        lines += _section(kind, _rules(operation))
+    lines = [_HEAD, "## Requests", "", "| request | grants | response | event of its success | refused |"]
+    lines += ["|---|---|---|---|---|", *(_rules(kind, one) for kind, one in OPERATIONS.items()), ""]
+    for kind in OPERATIONS:
+        lines += _section(kind)
     lines += ["## Responses", ""]
     for response in RESPONSES:
-        lines += _section(response, [])
+        lines += _section(response)
     lines += ["## Structs in requests and responses", ""]
     for part in _structs():
-        lines += _section(part, [])
+        lines += _section(part) if part not in RESPONSES else ()
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -122,32 +126,28 @@ _SIMPLE: Final[dict[type[inspect.Type], str]] = {
 }  # fmt: skip
 
 
-def _rules(operation: Operation) -> list[str]:
-    actions = " or ".join(f"`{action}`" for action in operation.actions)
-    sentences = [f"Needs the grant {actions} on the stream." if actions else "Needs no grant."]
-    if operation.begins:
-        sentences.append("Refused while the server is about to end.")
-    if operation.writes:
-        sentences.append("Refused while a disk is nearly full.")
-    if operation.event:
-        sentences.append(f"Its success is the event `{operation.event}`.")
-    return [f"{' '.join(sentences)} Response: `{_title(operation.response)}`.", ""]
+def _rules(kind: type[Struct], operation: Operation) -> str:
+    actions = "any" if operation.actions == get_args(Action) else ", ".join(f"`{one}`" for one in operation.actions)
+    refused = [*(["end"] if operation.begins else []), *(["disk"] if operation.writes else [])]
+    cells = (f"`{_title(kind)}`", actions or "none", f"`{_title(operation.response)}`", operation.event or "")
+    return f"| {' | '.join(cells)} | {', '.join(refused)} |"
 
 
 def _title(kind: type[Struct]) -> str:
     return str(kind.__struct_config__.tag or kind.__name__)
 
 
-def _section(kind: type[Struct], rules: Iterable[str]) -> Iterator[str]:
-    yield from (f"### `{_title(kind)}`", "", (getdoc(kind) or "").replace("``", "`"), "", *rules)
+def _section(kind: type[Struct]) -> Iterator[str]:
+    yield from (f"### `{_title(kind)}`", "", (getdoc(kind) or "").replace("``", "`"), "")
     info = inspect.type_info(kind)
     assert isinstance(info, inspect.StructType)
     if info.fields:
-        yield from ("| field | type | default |", "|---|---|---|")
-        for field in info.fields:
-            default = "" if field.default is NODEFAULT else f"`{_value(field.default)}`"
-            yield f"| `{field.encode_name}` | {_type(field.type)} | {default} |"
-        yield ""
+        fields = (
+            f"`{field.encode_name}` {_type(field.type)}"
+            + ("" if field.default is NODEFAULT else f" = {_value(field.default)}")
+            for field in info.fields
+        )
+        yield from (f"Fields: {'; '.join(fields)}.", "")
 
 
 def _value(value: Any) -> str:
@@ -157,30 +157,18 @@ def _value(value: Any) -> str:
 
 
 def _type(kind: inspect.Type) -> str:
-    """Return a type and its bounds in words."""
-    longest = getattr(kind, "max_length", None)
-    limit = "" if longest is None else f", at most {longest:,}"
+    """Return a type in words, without its bounds."""
     match kind:
-        case inspect.StrType():
-            return "text" + (f"{limit} characters" if limit else "")
-        case inspect.BytesType():
-            return "bytes" + limit
         case inspect.VarTupleType(item_type=item):
-            return f"array of ({_type(item)}){limit}"
+            return f"array of ({_type(item)})"
         case inspect.TupleType(item_types=items):
-            return f"array: {'; '.join(map(_type, items))}"
+            return f"array ({', '.join(map(_type, items))})"
         case inspect.UnionType(types=types):
             return " or ".join(map(_type, types))
         case inspect.StructType(cls=cls):
             return f"`{_title(cls)}`"
-        case inspect.IntType(ge=low, le=high):
-            return "integer" + (f", at least {low}" if high is None and low is not None else "")
-        case inspect.FloatType(ge=low, le=high):
-            return "float" + (f", {low:g} to {high:g}" if low is not None and high is not None else "")
-        case inspect.BoolType():
-            return "boolean"
         case _:
-            return "nil"
+            return _SIMPLE[type(kind)]
 
 
 def _parts(kind: inspect.Type, of: type[Struct] | None = None) -> Iterator[type[Struct]]:
