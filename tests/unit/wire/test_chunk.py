@@ -102,11 +102,11 @@ def test_a_golden_vector_is_encoded_and_decoded(vector: dict[str, Any]) -> None:
     assert decode(message) == DecodedChunk(header, memoryview(payload))
 
 
-def test_the_vectors_are_those_of_the_document() -> None:
+def test_the_vectors_on_the_page_are_those_of_the_file() -> None:
     assert golden.vectors() == VECTORS, "the committed vectors define version 1 and must not change"
     text = golden.DOCUMENT.read_text()
     assert text == golden.document(text, VECTORS)
-    assert all(f"**{name}**" in text for name in NAMES)
+    assert all(f"**{name}**" in text for name in golden.SHOWN)
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=NAMES)
