@@ -173,8 +173,7 @@ docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options
 	@mv docs/stream-requests.md.new docs/stream-requests.md
 	$(BIN)/python -m tools.stream_request_page --json > docs/stream-requests.json.new
 	@mv docs/stream-requests.json.new docs/stream-requests.json
-	$(BIN)/python -m tools.protocol_page < docs/endpoint-protocol.md > docs/endpoint-protocol.md.new
-	@mv docs/endpoint-protocol.md.new docs/endpoint-protocol.md
+	$(BIN)/python -m tools.protocol_page
 	$(BIN)/python -m tests.promises > docs/promises.md.new
 	@mv docs/promises.md.new docs/promises.md
 

@@ -1,4 +1,4 @@
-"""Writes the generated parts of ``docs/endpoint-protocol.md``: ``python -m tools.protocol_page < page > page.new``.
+"""Writes the generated parts of ``docs/endpoint-*.md``: ``python -m tools.protocol_page``.
 
 A generated part is between ``<!-- generated: NAME -->`` and ``<!-- end -->``.
 """
@@ -6,9 +6,9 @@ A generated part is between ``<!-- generated: NAME -->`` and ``<!-- end -->``.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Mapping
 from enum import Enum
+from pathlib import Path
 from typing import Any, Final, get_args
 
 from aeron_spark.errors import REFUSALS, DataFormatError
@@ -17,6 +17,7 @@ from aeron_spark.protocol.frames import RecordKind, is_sequenced
 from aeron_spark.protocol.handshake_payloads import Code
 from aeron_spark.protocol.transitions import Row
 
+DOCS: Final = Path(__file__).resolve().parents[1] / "docs"
 _Table = Mapping[tuple[Any, Any], Row[Any, Any, Any]]
 _PART: Final = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -62,22 +63,14 @@ RECORDS: Final[dict[RecordKind, str]] = {
 }
 
 
-def diagram(table: _Table, first: Enum) -> str:
-    """Draw a table as a mermaid state diagram. Rows that keep the state are only in the list."""
-    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {first.name}"]
-    for (state, event), row in table.items():
-        lines += [f"    {state.name} --> {after.name}: {event.name}" for after in row.to if after is not state]
-    ends = sorted({after.name for row in table.values() for after in row.to} - {state.name for state, _ in table})
-    lines += [f"    {name} --> [*]" for name in ends]
-    return "\n".join([*lines, "```", ""])
-
-
 def listing(table: _Table) -> str:
-    """List all rows of a table."""
-    lines = ["| state | event | what is done | next state |", "|---|---|---|---|"]
+    """List all rows of a table; events of a state with the same consequence share a row."""
+    rows: dict[tuple[str, str, str], list[str]] = {}
     for (state, event), row in table.items():
         after = " or ".join(name.name for name in row.to)
-        lines.append(f"| {state.name} | {event.name} | {row.meaning} | {after} |")
+        rows.setdefault((state.name, row.meaning, after), []).append(event.name)
+    lines = ["| state | event | what is done | next state |", "|---|---|---|---|"]
+    lines += [f"| {state} | {', '.join(events)} | {what} | {after} |" for (state, what, after), events in rows.items()]
     return "\n".join([*lines, ""])
 
 
@@ -104,11 +97,9 @@ def records() -> str:
 
 
 PARTS: Final[dict[str, Callable[[], str]]] = {
-    "client-diagram": lambda: diagram(client_handshake.TRANSITIONS, client_handshake.State.NEW),
     "client-table": lambda: listing(client_handshake.TRANSITIONS),
     "client-states": lambda: meanings(client_handshake.State, "state"),
     "client-events": lambda: meanings(client_handshake.Event, "event"),
-    "server-diagram": lambda: diagram(server_handshake.TRANSITIONS, server_handshake.State.AWAIT_HELLO),
     "server-table": lambda: listing(server_handshake.TRANSITIONS),
     "server-states": lambda: meanings(server_handshake.State, "state"),
     "server-events": lambda: meanings(server_handshake.Event, "event"),
@@ -118,16 +109,29 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
 """The generator of each part, by the part's name."""
 
 
-def fill_page(page: str) -> str:
-    """Return the page with new generated parts. Raises DataFormatError if the page lacks one or has an unknown one."""
-    named = [part["name"] for part in _PART.finditer(page)]
+def fill_pages(pages: Mapping[str, str]) -> dict[str, str]:
+    """Return pages with new generated parts. Raises DataFormatError if they lack one or have an unknown one."""
+    named = [part["name"] for page in pages.values() for part in _PART.finditer(page)]
     if sorted(named) != sorted(PARTS):
         raise DataFormatError(
-            f"the page has the generated parts {', '.join(sorted(named))}, not {', '.join(sorted(PARTS))}",
+            f"the pages have the generated parts {', '.join(sorted(named))}, not {', '.join(sorted(PARTS))}",
             remedy="Put each between its marks, once.",
         )
-    return _PART.sub(lambda part: f"{part[1]}{PARTS[part['name']]()}{part[3]}", page)
+    return {
+        name: _PART.sub(lambda part: f"{part[1]}{PARTS[part['name']]()}{part[3]}", page) for name, page in pages.items()
+    }
+
+
+def read_pages() -> dict[str, str]:
+    """Return the pages of the endpoint's protocol by their names in ``docs/``."""
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("endpoint-*.md"))}
+
+
+def write_pages() -> None:
+    """Write the pages with new generated parts."""
+    for name, page in fill_pages(read_pages()).items():
+        (DOCS / name).write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.stdout.write(fill_page(sys.stdin.read()))
+    write_pages()

@@ -23,7 +23,7 @@ This page answers: which requests does a server take for its streams, with which
 
 It is made from the declarations in `wire/stream_requests.py`, for a client in another language. Such a client calls the
 method `{METHOD}` of the remote object {SERVICE} with one argument, the bytes of a request;
-[endpoint-protocol.md](endpoint-protocol.md) has the bytes of calls. The response, also bytes, is that of the request,
+[endpoint-messages.md](endpoint-messages.md) has the bytes of calls. The response, also bytes, is that of the request,
 or `failure`. Both are MessagePack maps: `type` is the name below, and the other keys are the fields. A field with a
 default, after `=`, may be left out; other keys are refused. Positions and sizes are in bytes, and times in nanoseconds
 since 1970.

@@ -1,4 +1,4 @@
-"""Encodes and decodes the plaintext of a frame: a head, then records. docs/endpoint-protocol.md is normative.
+"""Encodes and decodes the plaintext of a frame: a head, then records. docs/endpoint-link.md is normative.
 
 All numbers are big-endian.
 

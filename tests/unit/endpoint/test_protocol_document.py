@@ -1,4 +1,4 @@
-"""The numbers in the hand-written text of docs/endpoint-protocol.md equal those of the code."""
+"""The numbers in the hand-written text of docs/endpoint-*.md equal those of the code."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from aeron_spark.protocol.transfers import (
     MAX_TRANSFERS,
     MEMORY_LIMIT,
 )
-from tools.protocol_page import RECORDS
+from tools.protocol_page import RECORDS, read_pages
 
 ROOT = Path(__file__).parents[3]
-PAGE = " ".join((ROOT / "docs" / "endpoint-protocol.md").read_text().split())
+PAGE = " ".join(" ".join(read_pages().values()).split())
 TIMES, LIMITS = Times(), ClientOptions().session_limits
 SMALL = {2: "two", 3: "three", 4: "four", 5: "five"}
 

@@ -1,10 +1,7 @@
-"""docs/endpoint-protocol.md agrees with the code: in its generated tables, and in the numbers of its text."""
+"""The pages of the endpoint's protocol agree with the code: in generated tables, and in the numbers of the text."""
 
 from __future__ import annotations
 
-import io
-import runpy
-import sys
 from pathlib import Path
 
 import pytest
@@ -23,31 +20,31 @@ from aeron_spark.protocol.handshake_payloads import (
     ServerHello,
 )
 from tools import protocol_page
-from tools.protocol_page import MEANINGS, PARTS, fill_page
+from tools.protocol_page import MEANINGS, PARTS, fill_pages, read_pages, write_pages
 
 PAGE = Path(__file__).parents[3] / "docs" / "endpoint-protocol.md"
 
 
 def test_the_generated_parts_agree_with_the_code() -> None:
-    assert fill_page(PAGE.read_text()) == PAGE.read_text(), "run: make docs"
+    assert fill_pages(read_pages()) == read_pages(), "run: make docs"
 
 
-def test_the_command_fills_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = PAGE.read_text()
-    broken = page.replace("| NEW | START |", "| NEW | NEVER |")
-    assert broken != page
-    monkeypatch.setattr(sys, "stdin", io.StringIO(broken))
-    written = io.StringIO()
-    monkeypatch.setattr(sys, "stdout", written)
-    runpy.run_path(protocol_page.__file__, run_name="__main__")
-    assert written.getvalue() == page
+def test_the_command_fills_the_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, page in read_pages().items():
+        (tmp_path / name).write_text(page.replace("| NEW | START |", "| NEW | NEVER |"))
+    expected = read_pages()
+    monkeypatch.setattr(protocol_page, "DOCS", tmp_path)
+    assert read_pages() != expected
+    write_pages()
+    assert read_pages() == expected
 
 
 def test_every_row_state_and_event_is_on_the_page() -> None:
     page = PAGE.read_text()
+    rows = [[cell.strip() for cell in line.split("|")] for line in page.splitlines() if line.startswith("|")]
     for machine in (client_handshake, server_handshake):
         for state, event in machine.TRANSITIONS:
-            assert f"| {state.name} | {event.name} | " in page
+            assert any(row[1] == state.name and event.name in row[2].split(", ") for row in rows), (state, event)
         for word in (*machine.State, *machine.Event):
             assert f"| {word.name} | {word.value} |" in page
         # names with equal values would be aliases
@@ -81,10 +78,11 @@ def test_every_field_is_on_the_page_in_order(payload: type[ServerHello]) -> None
     assert places == sorted(places)
 
 
-def test_a_page_without_a_part_or_with_an_unknown_one_is_refused() -> None:
-    page = PAGE.read_text()
+def test_pages_without_a_part_or_with_an_unknown_one_are_refused() -> None:
+    pages = read_pages()
     for name in PARTS:
+        lacking = {page: text.replace(f"<!-- generated: {name} -->", "") for page, text in pages.items()}
         with pytest.raises(DataFormatError, match="generated parts"):
-            fill_page(page.replace(f"<!-- generated: {name} -->", ""))
+            fill_pages(lacking)
     with pytest.raises(DataFormatError, match="generated parts"):
-        fill_page(page + "<!-- generated: nonsense -->\n<!-- end -->\n")
+        fill_pages(pages | {"more.md": "<!-- generated: nonsense -->\n<!-- end -->\n"})
