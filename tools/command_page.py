@@ -33,7 +33,6 @@ SETS: Final[Mapping[str, frozenset[str]]] = {
     "table": frozenset({"--wide", "--header", "--json"}),
     "server": frozenset({"--config", "--streams-dir", "--admin-socket"}),
 }
-EXAMPLES: Final = {"server": "--max-connections 100", "client": "--connect-timeout 5s"}
 
 PAGES: Final = {
     "messages": ("Send and receive", ("send", "receive")),
@@ -234,7 +233,7 @@ def _section(one: _Help, shared: Container[tuple[str, str]]) -> str:
             others -= members
     named += [f"`{names}`" for names in sorted(others)]
     if one.endpoint:
-        named.append(f"those of a [{one.endpoint}](../options.md#{one.endpoint}), such as `{EXAMPLES[one.endpoint]}`")
+        named.append(f"those of a [{one.endpoint}](../options.md#{one.endpoint})")
     if named:
         lines += [f"[Further options](../command-line.md#{ANCHOR}): {', '.join(named)}.", ""]
     return "\n".join(lines)

@@ -100,7 +100,8 @@ def _default(one: Option) -> str:
 def _value(one: Option) -> str:
     if one.type.choices:
         return ", ".join(f"`{name}`" for name in one.type.choices)
-    return f"{one.type.label}, e.g. `{one.example}`"
+    # A default shows how a value is written.
+    return one.type.label if one.default is not None else f"{one.type.label}, e.g. `{one.example}`"
 
 
 if __name__ == "__main__":

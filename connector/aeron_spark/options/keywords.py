@@ -219,8 +219,8 @@ class ServerOptions(EndpointKeywords, total=False):
     """
 
     authorized_keys: str | PathLike[str] | None
-    """Clients file: the client keys that the server admits, and what each may do. A change of the file applies within
-    two seconds, also to clients that are connected.
+    """Clients file: the client keys that the server admits, and what each may do. A change applies within two seconds,
+    also to connected clients.
     """
 
     allow_any_key: bool | str | None

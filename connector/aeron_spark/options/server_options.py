@@ -92,8 +92,8 @@ class ServerOptions(EndpointOptions, where=SERVER):
     )
     authorized_keys: PathText | None = option(
         None,
-        "Clients file: the client keys that the server admits, and what each may do. A change of the file applies "
-        "within two seconds, also to clients that are connected.",
+        "Clients file: the client keys that the server admits, and what each may do. A change applies within two "
+        "seconds, also to connected clients.",
         example="/etc/aeron-spark/authorized_keys",
         shown="`authorized_keys` in `$XDG_CONFIG_HOME/aeron-spark`",
         restart=Restart.KEYS,
