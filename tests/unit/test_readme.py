@@ -41,7 +41,7 @@ def test_the_extra_delta_requires_a_spark_that_delta_supports() -> None:
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
     extra = settings["options.extras_require"]["delta"].split("\n")
-    assert "pyspark >=4.2, <4.3" in extra
+    assert "pyspark >=4.0.1, <4.3" in extra
     assert "pip install 'aeron-spark[spark,delta]'" in README
 
 

@@ -16,9 +16,8 @@ from typing import Final, Literal
 
 from aeron_spark.aeron.jvm import MINIMUM_JAVA
 from aeron_spark.spark.worker_python import fault_of, find_python
-from aeron_spark.version import package_version
+from aeron_spark.version import NEWEST_SPARK, OLDEST_SPARK, dotted, numbers_of, package_version
 
-NEWEST_SPARK: Final = (4, 3)  # the newest version with which the tests ran
 JAVA_TIMEOUT_S: Final = 60.0  # a Java on a network drive starts slowly
 INSTALL_JAVA: Final = "apt-get install openjdk-17-jre-headless"
 
@@ -60,31 +59,16 @@ def _release(name: str) -> str | None:
 
 
 def _version_finding(release: str) -> Diagnosis:
-    lowest, found = _lowest_spark(), _numbers(release)
-    newest = ".".join(map(str, NEWEST_SPARK))
-    if found < lowest:
-        needed = ".".join(map(str, lowest))
+    newest, found = dotted(NEWEST_SPARK), numbers_of(release)[:2]
+    if found < OLDEST_SPARK:
+        needed = dotted(OLDEST_SPARK)
         what = f"PySpark {release} is too old: aeron-spark needs {needed} or newer"
         remedy = f"{sys.executable} -m pip install 'pyspark>={needed}'"
         return Diagnosis("spark", "broken", what, remedy)
-    if found[:2] > NEWEST_SPARK:
+    if found > NEWEST_SPARK:
         what = f"PySpark {release} is newer than {newest}, the newest one with which aeron-spark was tested"
         return Diagnosis("spark", "warning", what, f"If a query fails, install PySpark {newest}.")
     return Diagnosis("spark", "ok", f"PySpark {release}")
-
-
-def _lowest_spark() -> tuple[int, ...]:
-    """Return the version that this package requires."""
-    try:
-        required = metadata.requires("aeron-spark") or []
-    except metadata.PackageNotFoundError:  # a source tree that is not installed
-        return ()
-    bounds = [match[1] for one in required if (match := re.match(r"pyspark\b[^;]*>=\s*([\d.]+)", one))]
-    return min(map(_numbers, bounds), default=())
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 def _spark_home(home: Path, release: str) -> Diagnosis:
@@ -94,7 +78,7 @@ def _spark_home(home: Path, release: str) -> Diagnosis:
     if not jars:
         return Diagnosis("spark home", "broken", f"SPARK_HOME is {home}, which has no Spark in jars/", remedy)
     found = jars[0].stem.partition("-")[2].rpartition("-")[2]
-    if _numbers(found)[:2] != _numbers(release)[:2]:
+    if numbers_of(found)[:2] != numbers_of(release)[:2]:
         what = f"SPARK_HOME is {home} with Spark {found}, and PySpark is {release}"
         return Diagnosis("spark home", "broken", what, remedy)
     return Diagnosis("spark home", "ok", f"SPARK_HOME is {home} with Spark {found}")

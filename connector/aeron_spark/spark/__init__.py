@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -26,14 +27,25 @@ def register(spark: SparkSession) -> None:
     Needed by a program that runs without an activated environment (``venv/bin/python job.py``), and in a session that
     listed its data sources before this package was installed. A PYSPARK_PYTHON with this package, its requirements and
     the version of this process is not changed. Raises SetupError if the workers may run on other machines, and their
-    Python cannot run this package.
+    Python cannot run this package, and for a Spark before 4.0; warns about one that is newer than the tested ones.
     """
+    import pyspark
+
+    for release in dict.fromkeys([pyspark.__version__, spark.version]):  # a client of Spark Connect, and its server
+        check_spark(release)
+    from pyspark.errors import AnalysisException
+
     from aeron_spark.spark.source import AeronDataSource, context_of, use_python_of_this_process
 
     context = context_of(spark)
     if context is not None:
         use_python_of_this_process(context)
-    spark.dataSource.register(AeronDataSource)
+    try:
+        spark.dataSource.register(AeronDataSource)
+    except AnalysisException as error:
+        # Spark 4.0 refuses a name that it found itself, in an installed package
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
@@ -41,8 +53,11 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
 
     Appends them to the builder's ``spark.jars``, and sets ``spark.aeron.python`` to this Python, with which the source
     starts this machine's node. Raises UsageError if Spark's JVM runs already without the jars: it loads jars only at
-    its start. Raises SetupError if the package has no jars.
+    its start. Raises SetupError if the package has no jars, and for a Spark before 4.0.
     """
+    import pyspark
+
+    check_spark(pyspark.__version__)
     from aeron_spark.aeron.jvm import spark_classpath
     from aeron_spark.errors import UsageError
 
@@ -59,6 +74,26 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     return builder.config(JARS, ",".join([*known, *(path for path in paths if path not in known)])).config(
         PYTHON, sys.executable
     )
+
+
+def check_spark(release: str) -> None:
+    """Raise SetupError for a Spark that is too old, and warn about one with which the tests did not run."""
+    from aeron_spark.errors import SetupError
+    from aeron_spark.version import NEWEST_SPARK, OLDEST_SPARK, dotted, numbers_of
+
+    found = numbers_of(release)[:2]
+    if found < OLDEST_SPARK:
+        raise SetupError(
+            f"Spark {release} is too old: aeron-spark needs Spark {dotted(OLDEST_SPARK)} or newer",
+            remedy=f"Install a newer one: pip install 'pyspark>={dotted(OLDEST_SPARK)}'",
+        )
+    if found > NEWEST_SPARK:
+        warnings.warn(
+            f"Spark {release} is newer than {dotted(NEWEST_SPARK)}, the newest one with which aeron-spark was tested. "
+            f"If a query fails, use Spark {dotted(NEWEST_SPARK)}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def _loaded_jars() -> list[str] | None:

@@ -34,6 +34,7 @@ from aeron_spark.errors import DataFormatError, InUseError, OptionError, SetupEr
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.query import unread_bytes
 from aeron_spark.process import ExitHook
+from aeron_spark.spark.pyspark_api import HAS_READ_LIMITS, needs_newer
 from aeron_spark.transport.addresses import HostPort
 
 LABELS: Final = ("query", "stream")
@@ -190,11 +191,13 @@ class LagListener(StreamingQueryListener):
     recording does not count. If two sources of one query read the same recording, the slower one counts. ``callback``
     runs on Spark's listener thread and must be short; Spark logs its errors.
 
-    Raises OptionError for an invalid address, SetupError without the package prometheus_client, and InUseError if
-    another program listens at the address.
+    Raises OptionError for an invalid address, SetupError without the package prometheus_client or with a Spark before
+    4.2, whose progress has no lag, and InUseError if another program listens at the address.
     """
 
     def __init__(self, callback: Callable[[QueryLag], None] | None = None, *, prometheus: str = "") -> None:
+        if not HAS_READ_LIMITS:
+            raise needs_newer("LagListener", "4.2", instead="`aeron-spark backlog` shows the unread bytes of streams.")
         self._callback = callback
         self._lock = threading.Lock()
         self._last: dict[str, QueryLag] = {}

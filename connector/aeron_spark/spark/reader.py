@@ -14,25 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    DataSourceStreamReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from aeron_spark.direct.archive_recordings import this_host
@@ -48,6 +30,21 @@ from aeron_spark.log_factory import log_of, open_log
 from aeron_spark.options import DirectRoute, ReadOptions, ServerRoute, WantedOffsets
 from aeron_spark.options.values import Moment
 from aeron_spark.pool import POOL
+from aeron_spark.spark.pyspark_api import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    needs_newer,
+)
 from aeron_spark.spark.row_values import arrow_schema
 from aeron_spark.spark.shown_errors import short_errors, short_errors_of_rows
 from aeron_spark.spark.task_context import partition_of_task, resolve_key_files, with_servers
@@ -264,6 +261,71 @@ class AeronStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "through. Set option 'timestampFrom' if the messages have one, or take the watermark on another column",
                 name,
                 options.route.label,
+            )
+
+
+class EarlierStreamReader(AeronStreamReader):
+    """Reads a stream in micro-batches with Spark 4.0 or 4.1, which request their ends without a start or a limit.
+
+    Spark passes each start in another call, before ``latestOffset`` or, for a new query, after it:
+
+        initialOffset()           a new query
+        partitions(at, at)        a query that continues at a checkpoint, with the last offset in it
+        partitions(start, end)    a batch: its end is the start of the next one
+
+    With ``Trigger.AvailableNow`` these versions run one micro-batch, and they do not tell a source the trigger. With a
+    limit such a query would end before the end of its stream, so options that set one are refused, and there is no
+    default.
+    """
+
+    def __init__(self, task: Task) -> None:
+        _refuse_limits(task.options)
+        super().__init__(task)
+        self._read: dict[str, Any] | None = None  # the end of the last batch, or the offset of the checkpoint
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_read": None}
+
+    @short_errors
+    def initialOffset(self) -> dict[str, Any]:
+        """Return the first offset of a new query, the same for each call: ``latestOffset`` is the first."""
+        if self._read is None:
+            self._read = self._stream().initial().to_dict()
+        return self._read
+
+    @short_errors
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # as these versions of Spark call it
+        """Return the end of the next batch; its start, unchanged, if there is nothing new."""
+        read = self.initialOffset() if self._read is None else self._read
+        start = Offset.parse(read)
+        end = self._stream().latest(start, limited=False)
+        return read if end is start else end.to_dict()
+
+    @short_errors
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Plan the batch between two offsets; equal ones only say where the query continues."""
+        self._read = end
+        return [] if start == end else super().partitions(start, end)
+
+    def _stream(self) -> QueryPlanner:
+        if self._planner is None and self._task.end is not None:  # only the trigger availableNow has an end
+            super()._stream().prepare_available_now(self._task.end)
+        return super()._stream()
+
+
+def _refuse_limits(options: ReadOptions) -> None:
+    """Raise SetupError for an option that limits the batches; the defaults of these options do not apply."""
+    given = {
+        "maxBytesPerTrigger": options.max_bytes_per_trigger,
+        "maxRowsPerTrigger": options.max_rows_per_trigger,
+        "minBytesPerTrigger": options.min_bytes_per_trigger,
+    }
+    for name, value in given.items():
+        if value is not None:
+            raise needs_newer(
+                f"option '{name}' of a streaming query",
+                "4.2",
+                instead="Or remove the option: each micro-batch then reads everything that is there.",
             )
 
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -25,6 +24,7 @@ from aeron_spark.log import decoding
 from aeron_spark.log.decoding import METADATA_PREFIX
 from aeron_spark.options import DirectRoute, ReadOptions, ServerRoute, WriteOptions
 from aeron_spark.options.kafka_names import replacement_of_column
+from aeron_spark.spark.pyspark_api import from_arrow_schema, to_arrow_schema
 
 RAW: Final = from_arrow_schema(decoding.RAW)
 FRAMED: Final = from_arrow_schema(decoding.VALUE_COLUMN)
@@ -106,7 +106,7 @@ def _nullable_inside(kind: DataType) -> DataType:
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow schema that Spark expects from a reader, with its exact types."""
-    return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)
 
 
 def is_subset(chosen: StructType, available: StructType) -> bool:
@@ -235,7 +235,7 @@ def _check_arrow(schema: StructType) -> None:
                 remedy="Rename or remove it.",
             )
         try:
-            to_arrow_schema(StructType([field]), timezone="UTC")
+            to_arrow_schema(StructType([field]))
         except PySparkTypeError as error:
             kind = field.dataType.simpleString().upper()
             raise OptionError(

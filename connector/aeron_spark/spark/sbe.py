@@ -9,9 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkTypeError
 from pyspark.sql import Column
-from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # the stubs do not have it
 from pyspark.sql.functions import col as column_named
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from aeron_spark.aeron.jvm import cluster_schema
@@ -24,6 +22,7 @@ from aeron_spark.sbe.model import Schema
 from aeron_spark.sbe.schema import load_schema
 from aeron_spark.sbe.settings import OnMalformed, settings_of
 from aeron_spark.sbe.table import CORRUPT_RECORD, DecodeTable, MessageColumns
+from aeron_spark.spark.pyspark_api import from_arrow_schema, needs_newer
 from aeron_spark.spark.row_values import arrow_schema, check_schema, with_stream_column
 from aeron_spark.spark.task_context import find_file
 
@@ -42,8 +41,12 @@ def from_sbe(
     ``sets``. The struct is NULL for a NULL value and for a message of another type.
 
     Raises OptionError for a wrong option, DataFormatError for a wrong schema. A malformed message fails the task, or
-    with ``PERMISSIVE`` has only ``_corrupt_record``.
+    with ``PERMISSIVE`` has only ``_corrupt_record``. Raises SetupError with Spark 4.0.
     """
+    try:
+        from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # the stubs do not have it
+    except ImportError:
+        raise needs_newer("from_sbe", "4.1", instead="Or read the stream with payload=sbe.") from None
     table = function_table(schema, message, options or {})
     fields = [field for field in table.schema if field.name != _KIND]
     decode = arrow_udf(_decoder(table), from_arrow_schema(pa.schema(fields)))

@@ -10,14 +10,13 @@ from dataclasses import replace
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Final
 
-from pyspark import SparkContext, SparkFiles
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
     DataSourceWriter,
 )
 from pyspark.sql.types import StructType
@@ -26,11 +25,14 @@ from aeron_spark.errors import OptionError, SetupError
 from aeron_spark.options import ReadOptions, WriteOptions, has_batch_only_options
 from aeron_spark.options.values import parse_end
 from aeron_spark.spark import row_values
+from aeron_spark.spark.pyspark_api import needs_newer
 from aeron_spark.spark.shown_errors import short_errors
 from aeron_spark.spark.task_context import check_route
 from aeron_spark.spark.worker_python import describe_fault
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
+
     from aeron_spark.log.api import StreamContent
     from aeron_spark.spark.reader import Task
 
@@ -73,6 +75,8 @@ def _sent_paths(context: SparkContext) -> list[str]:
 
     Jars are among the zip files with ``spark.jars.packages``.
     """
+    from pyspark import SparkFiles  # the package pyspark-client does not have it
+
     root = SparkFiles.getRootDirectory()
     return [root, *(os.path.join(root, name) for name in context._python_includes or ())]
 
@@ -121,7 +125,13 @@ class AeronDataSource(DataSource):
         _refuse_table(self.options)
         options = ReadOptions.parse(self.options, streaming=False)
         if options.pushdown:
+            from aeron_spark.spark.pyspark_api import HAS_FILTERS
             from aeron_spark.spark.reader import FilteringBatchReader
+
+            if not HAS_FILTERS:
+                raise needs_newer(
+                    "option 'pushdown'", "4.1", instead="Or bound the batch with startPosition and endPosition."
+                )
 
             return FilteringBatchReader(self._task(options, schema))
         return AeronBatchReader(self._task(options, schema))
@@ -129,9 +139,11 @@ class AeronDataSource(DataSource):
     @short_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query."""
-        from aeron_spark.spark.reader import AeronStreamReader
+        from aeron_spark.spark.pyspark_api import HAS_READ_LIMITS
+        from aeron_spark.spark.reader import AeronStreamReader, EarlierStreamReader
 
-        return AeronStreamReader(self._task(ReadOptions.parse(self.options, streaming=True), schema))
+        task = self._task(ReadOptions.parse(self.options, streaming=True), schema)
+        return AeronStreamReader(task) if HAS_READ_LIMITS else EarlierStreamReader(task)
 
     @short_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -146,7 +158,7 @@ class AeronDataSource(DataSource):
         return AeronBatchWriter(write_task(WriteOptions.parse(self.options, streaming=False), schema))
 
     @short_errors
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a streaming query; mode ``complete`` publishes all results again, like Kafka's sink."""
         from aeron_spark.spark.writer import AeronStreamWriter, write_task
 

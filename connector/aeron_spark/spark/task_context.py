@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from pyspark import SparkFiles, TaskContext
+from pyspark import TaskContext
 
 from aeron_spark.errors import OptionError, SetupError
 from aeron_spark.log.writing import Source
@@ -114,6 +114,8 @@ def _spark_file(name: str) -> Path | None:
     """Return the file with this name in SparkFiles, a folder that only this user can read; None without it."""
     if Path(name).name != name:
         return None
+    from pyspark import SparkFiles  # the package pyspark-client does not have it
+
     try:
         path = Path(SparkFiles.getRootDirectory()) / name
         mode = path.stat().st_mode

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from aeron_spark.direct.archive_recordings import this_host
@@ -33,6 +33,7 @@ from aeron_spark.log.writing import LogWriter
 from aeron_spark.log_factory import open_writer
 from aeron_spark.options import DirectRoute, ServerRoute, WriteOptions
 from aeron_spark.sbe.encoding import EncodePlan, row_of
+from aeron_spark.spark.pyspark_api import DataSourceStreamArrowWriter
 from aeron_spark.spark.row_values import as_nullable, payload_of
 from aeron_spark.spark.sbe import sbe_plan
 from aeron_spark.spark.shown_errors import short_errors
@@ -261,7 +262,7 @@ class WriteTask:
             raise SetupError(
                 "Spark does not say of which query, run and micro-batch this task is, so that its rows could be "
                 "written twice",
-                remedy="Write with a streaming query of Spark 4.2 or newer.",
+                remedy="Write with a streaming query.",
             )
         return Transaction(writer_id or query, run, int(batch), producer=query)
 

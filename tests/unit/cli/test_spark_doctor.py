@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.cli.spark_doctor import NEWEST_SPARK, Diagnosis, examine_spark
+from aeron_spark.cli.spark_doctor import Diagnosis, examine_spark
 
-MAKEFILE = Path(__file__).parents[3] / "Makefile"
 Findings = dict[str, Diagnosis]
 
 
@@ -105,12 +104,6 @@ def test_a_pyspark_that_is_newer_than_the_tested_ones_is_a_warning(installed: Ca
     assert new.verdict == "warning"
     assert new.what.startswith("PySpark 5.0.0 is newer than 4.")
     assert new.remedy.startswith("If a query fails, install PySpark 4.")
-
-
-def test_the_newest_tested_spark_is_that_of_the_matrix() -> None:
-    (line,) = [line for line in MAKEFILE.read_text().splitlines() if line.startswith("MATRIX_SPARKS")]
-    versions = [tuple(map(int, text.split("."))) for text in line.partition("=")[2].split()]
-    assert max(versions)[:2] == NEWEST_SPARK
 
 
 def test_a_spark_home_of_another_version_is_broken(tmp_path: Path, java: Callable[[str], str]) -> None:
