@@ -23,7 +23,7 @@ from typing import Final
 from tests.selection import Source, read_sources
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-COPIED: Final = ("connector", "tests", "tools", "benchmarks", "demo", "docs", "setup.cfg", "pyproject.toml")
+COPIED: Final = ("connector", "tests", "tools", "benchmarks", "demo", "deploy", "docs", "setup.cfg", "pyproject.toml")
 TESTS_TIMEOUT_S: Final = 600.0  # ten times what the slowest folder takes; a mutant may wait for ever
 TURNED: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
