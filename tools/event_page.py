@@ -12,7 +12,7 @@ _HEAD: Final = """\
 
 This page answers: which log lines does a server write, and what do their fields mean?
 
-It is made from the declarations in `server/event_table.py`. [operations.md](operations.md) describes the formats of a
+It is made from the declarations in `server/event_table.py`. [monitoring.md](monitoring.md) describes the formats of a
 line. A line leaves out a field without a value.
 """
 

@@ -1,4 +1,4 @@
-"""Executes the commands of docs/operations.md, with the values of a test for the page's names, hosts and folders.
+"""Executes the commands of the pages for operators, with the values of a test for the page's names, hosts and folders.
 
 The commands of ``aeron-spark`` meet a running server. Commands that change a machine run in a folder which stands for
 it. A new command in the page fails these tests until one of them executes it, or :data:`NOT_EXECUTED` says why not.
@@ -25,10 +25,13 @@ from tests.cli.conftest import Result, run
 from tests.e2e.operated_server import OperatedServer
 from tests.programs import ROOT
 
-PAGE: Final = (ROOT / "docs" / "operations.md").read_text()
+# The pages in the order of the work of an operator, who reads them from the installation to the outages.
+OPERATOR_PAGES: Final = ("operations", "access", "monitoring", "alerts", "limits", "upgrade", "outages", "node")
+PAGE: Final = "\n".join((ROOT / "docs" / f"{name}.md").read_text() for name in OPERATOR_PAGES)
 FENCED: Final = re.compile(r"^ *```(?:sh|text)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 SPAN: Final = re.compile(r"`([^`\n]+)`")
-LOG_LINE: Final = re.compile(r"\d{4}-\d\d-\d\dT")
+# Lines of a log, and of a clients file.
+NO_COMMAND_LINE: Final = re.compile(r"\d{4}-\d\d-\d\dT|role[ =]|streams=|all name=")
 # Programs that run the rest of the line elsewhere: as another user, or in a container.
 ELSEWHERE: Final = re.compile(r"^(?:runuser -u aeron-spark --|docker exec feeds|kubectl exec aeron-spark-0 --) +")
 SEVERAL_WORDS: Final = re.compile(r"[a-z][a-z0-9.-]* .+")
@@ -57,7 +60,6 @@ NOT_EXECUTED: Final = {
 # Texts in the page that look like commands.
 NO_COMMANDS: Final = {
     "bytes waiting",
-    "stream ID of CHANNEL",
     "the archive lost its media driver",
     "the media driver in DIR stopped working",
 }
@@ -72,7 +74,6 @@ IN_OTHER_TESTS: Final = {
     "keys trust NEW-HOST:PORT KEY": "tests/unit/cli/test_keys.py",
     "purge --before": "tests/cli/test_streams_server.py",
     "purge --before -30d": "tests/cli/test_streams_server.py",
-    "receive": "tests/cli/test_send_receive.py",
     "server backup --with-identity": "tests/aeron/backup/test_online_backup.py",
     "server restore": "tests/aeron/backup/test_online_backup.py",
     "streams writers STREAM release WRITER-ID": "tests/cli/test_stream_changes.py",
@@ -132,7 +133,7 @@ def commands() -> set[str]:
     """Return the commands of the page, in its blocks and in its sentences."""
     joined = [re.sub(r"\\\n *", " ", block) for block in FENCED.findall(PAGE)]
     lines = [re.sub(r" +#.*", "", line).strip() for block in joined for line in block.splitlines()]
-    in_blocks = [line for line in lines if line and not LOG_LINE.match(line)]
+    in_blocks = [line for line in lines if line and not NO_COMMAND_LINE.match(line)]
     in_sentences = [text for text in SPAN.findall(FENCED.sub("", PAGE)) if is_command(text)]
     return {without_program(one) for one in [*in_blocks, *in_sentences] if one not in NO_COMMANDS}
 
@@ -322,6 +323,8 @@ def connect(walk: Walk, site: OperatedServer) -> None:
     walk.remotely("streams list --server HOST:PORT", wanted=r"^prices\tok\t")
     site.add_key("desk-7", "streams=prices:read,write")
     site.write_clients()
+    tested = {"NAME": "desk-7", "ACTION": "write", "[TARGET]": "prices"}
+    walk.at_server("clients test NAME ACTION [TARGET]", config, wanted="allowed by line", values=tested)
     walk.at_server("clients test desk-7 write prices --config /etc/aeron-spark/server.toml", wanted="allowed by line")
     walk.at_server("server reload", config)
     walk.at_server(
@@ -354,10 +357,11 @@ def operate(walk: Walk, site: OperatedServer) -> None:
         values={**filters, "[ID...]": connection["id"], "[--address]": "--address 127.0.0.1"},
     )  # fmt: skip
     walk.at_server("connections kick ID", config, wanted="ended 1 connection", values={"ID": connection["id"]})
-    walk.at_server("connections kick", f"--tag other {config}", wanted="no connection", codes=(1,))
+    ended = "connections kick [ID...] [--name] [--key] [--tag] [--address]"
+    others = {**filters, "[ID...]": "", "[--tag]": "--tag other", "[--address]": ""}
+    walk.at_server(ended, config, wanted="no connection", codes=(1,), values=others)
     walk.at_server("bans add --key KEY", f"--for 1h --reason leaked {config}", values={"KEY": "desk-7"})
     walk.at_server("bans add --address NETWORK", config, values={"NETWORK": "203.0.113.0/24"})
-    walk.at_server("bans add", f"--address 198.51.100.0/24 {config}")
     walk.at_server("bans list", config, wanted="203.0.113.0/24")
     walk.at_server("bans remove", f"--key desk-7 {config}")
     walk.remotely(

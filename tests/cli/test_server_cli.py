@@ -48,7 +48,7 @@ def test_a_server_responds_to_ping_and_stops_at_sigterm(
         assert server.stop() == 0
         ended = run("server", "status", "--ready", **client)
         assert (ended.code, ended.out.split(":")[0]) == (1, "not ready")
-        # The subscription of a server that was killed within a second of its start lasts 10 s (docs/operations.md), and
+        # The subscription of a server that was killed within a second of its start lasts 10 s (docs/outages.md), and
         # so do the handshake publications of clients that end meanwhile. The next server refuses these at its end.
         assert [event["event"] for event in server.events if event.get("reason") != "shutdown"] == [
             "started", "listening", "listening", "ready", "connected", "disconnected", "draining", "stopped",

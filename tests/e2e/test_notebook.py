@@ -63,7 +63,7 @@ def run(path: Path, run_name: str, folder: Path, replacements: Mapping[str, str]
 
     Spark waits 10 s for the Python process of a query, and has no setting for it. The process needs 1.6 s of processor
     time on a busy machine. If Spark's wait ends, the notebook runs again, at most ``RUN_ATTEMPTS`` times in all, as
-    docs/operations.md advises.
+    docs/node.md advises.
     """
     attempt = 0
     while True:

@@ -70,7 +70,7 @@ def _with_file_options(command: Any) -> Any:
 def clients() -> None:
     """Show and check the clients file of a server: the keys that it admits, and what each may do.
 
-    docs/streams.md explains the file.
+    docs/access.md explains the file.
     """
 
 

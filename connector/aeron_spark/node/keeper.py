@@ -72,7 +72,7 @@ class KeeperStop:
 
 
 POLL_INTERVAL_S: Final = 0.5  # a lost driver or an unused node may be noticed so late
-SEE_OPERATIONS: Final = "See 'When something fails' in docs/operations.md. The next user of the node starts it again."
+SEE_OPERATIONS: Final = "See docs/node.md. The next user of the node starts it again."
 ALIVE_LOCK_TIMEOUT_S: Final = 2.0  # a node process starts only if no other runs; if it waits, another was faster
 ARCHIVE_ID: Final = "archive-id"
 

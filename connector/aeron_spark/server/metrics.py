@@ -153,7 +153,7 @@ PROCESS_METRICS: Final = (
 
 
 def markdown() -> str:
-    """Return the table for docs/operations.md."""
+    """Return the table for docs/monitoring.md."""
     lines = [f"| metric, prefix `{PREFIX}` | type | labels | meaning |", "|---|---|---|---|"]
     for metric in METRICS.values():
         labels = ", ".join(f"`{label}`" for label in metric.labels)

@@ -1,6 +1,6 @@
 """Checks a configuration and this machine before a server starts, and computes the memory that it needs.
 
-The constants are measured: docs/operations.md has the measurements and their conditions.
+The constants are measured: docs/limits.md has the measurements and their conditions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How long after the loss of a server, or of its node, the next commit and the next row come, for each kind of client.
 
-docs/operations.md, "How long an outage lasts", has these times. ``make soak`` measures twenty losses of each kind and
+docs/outages.md, "How long an outage lasts", has these times. ``make soak`` measures twenty losses of each kind and
 prints them; one of each is in ``make test-full``, with a bound that a busy machine keeps.
 """
 
@@ -153,7 +153,7 @@ def kill_node(site: Site) -> float:
     return time.monotonic()
 
 
-LOSSES: Final = {  # and the seconds that docs/operations.md promises
+LOSSES: Final = {  # and the seconds that docs/outages.md promises
     "killed server": (kill_server, 2.0),
     "killed server of tomorrow": (kill_server_of_tomorrow, 2.0),
     "restarted server": (restart_server, 1.0),

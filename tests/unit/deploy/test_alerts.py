@@ -1,4 +1,4 @@
-"""deploy/alerts.yml: each alert fires for its trouble and for nothing else, and has its entry in docs/operations.md."""
+"""deploy/alerts.yml: each alert fires for its trouble and for nothing else, and has its entry in docs/alerts.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RULES: Final[list[dict[str, Any]]] = [
     rule for group in yaml.safe_load((ROOT / "deploy" / "alerts.yml").read_text())["groups"] for rule in group["rules"]
 ]
 ALERTS: Final = {rule["alert"]: rule for rule in RULES}
-RUNBOOK: Final = (ROOT / "docs" / "operations.md").read_text()
+RUNBOOK: Final = (ROOT / "docs" / "alerts.md").read_text()
 EXPECTED: Final = {
     "ServerDown", "NotReady", "ReloadFailed", "EventLoopStalled", "CommitSlow", "StreamDamaged", "DiskLow", "ShmLow",
     "DriverLost", "MemoryHigh", "RefusalsHigh", "ReaderLag", "Diverged", "BackupOld", "CommitFailures", "LimitNear",
@@ -160,11 +160,11 @@ def test_the_summary_of_an_alert_uses_only_labels_that_its_series_have(rule: dic
 def test_an_alert_has_a_severity_and_its_entry_in_the_runbook(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in ("critical", "warning")
     name = rule["alert"]
-    assert rule["annotations"]["runbook_url"] == f"docs/operations.md#alert-{name.lower()}"
-    entry = RUNBOOK.split(f"### Alert {name}\n", 1)[1].split("\n##", 1)[0]
+    assert rule["annotations"]["runbook_url"] == f"docs/alerts.md#alert-{name.lower()}"
+    entry = RUNBOOK.split(f"## Alert {name}\n", 1)[1].split("\n##", 1)[0]
     for part in ("**Meaning.**", "**Look at.**", "**Do.**"):
         assert part in entry
 
 
 def test_the_runbook_has_no_entry_without_an_alert() -> None:
-    assert set(re.findall(r"^### Alert (\w+)$", RUNBOOK, re.MULTILINE)) == EXPECTED
+    assert set(re.findall(r"^## Alert (\w+)$", RUNBOOK, re.MULTILINE)) == EXPECTED

@@ -13,8 +13,7 @@ from aeron_spark.cli.server_run import run
 from tests.programs import ROOT
 from tests.unit.deploy.test_service_unit import UNIT
 
-OPERATIONS: Final = (ROOT / "docs" / "operations.md").read_text()
-PAGES: Final = OPERATIONS[: OPERATIONS.index("## Start, stop, reload")]
+PAGES: Final = "\n".join((ROOT / "docs" / f"{name}.md").read_text() for name in ("operations", "alerts", "upgrade"))
 COMMAND: Final = re.compile(r"aeron-spark((?: [a-z][a-z-]*)+)((?: (?:--[a-z-]+|[A-Z:]+|/\S+))*)")
 
 

@@ -267,5 +267,5 @@ def test_a_scrape_with_four_thousand_series_is_short() -> None:
 
 
 def test_the_table_in_the_document_is_that_of_the_declarations() -> None:
-    page = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
+    page = Path(__file__).resolve().parents[3] / "docs" / "monitoring.md"
     assert markdown() in page.read_text()
