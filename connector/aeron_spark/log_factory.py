@@ -12,8 +12,6 @@ from aeron_spark.log.writing import LogWriter
 from aeron_spark.options import DirectRoute, ReadOptions, ServerRoute, WriteOptions
 from aeron_spark.options.values import is_pattern
 from aeron_spark.pool import POOL
-from aeron_spark.protocol.grants import matches
-from aeron_spark.wire.stream_requests import ListStreams
 
 if TYPE_CHECKING:
     from aeron_spark.client.named_streams import ServerStreams
@@ -75,6 +73,9 @@ def _names(route: DirectRoute | ServerRoute, sessions: Mapping[str, StreamSessio
     """Return the streams of a route to several: those that the route names, and those of the servers that match."""
     if isinstance(route, DirectRoute) or not any(map(is_pattern, route.several)):
         return route.several
+    from aeron_spark.protocol.grants import matches
+    from aeron_spark.wire.stream_requests import ListStreams
+
     patterns = [one for one in route.several if is_pattern(one)]
     servers = (sessions or POOL.sessions(route)).values()
     # A stream of several servers is created on one after the other: it joins when all have it.
@@ -104,7 +105,7 @@ def open_writer(
 
         yield ArchiveWriter(options)
         return
-    from aeron_spark.stream_client.server_log import ServerWriter
+    from aeron_spark.stream_client.server_writer import ServerWriter
 
     with POOL.borrow(route, partition) as sessions:
         yield ServerWriter(

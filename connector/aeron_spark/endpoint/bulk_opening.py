@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aeron_spark.endpoint.bulk_links import METHODS, SERVICE, BulkLink
 from aeron_spark.endpoint.client_endpoint import ClientEndpoint
@@ -18,7 +18,6 @@ from aeron_spark.endpoint.connection import ConnectionCore
 from aeron_spark.endpoint.links import Link
 from aeron_spark.endpoint.packet_watch import PacketWatch, alive_times
 from aeron_spark.endpoint.runtime import Runtime
-from aeron_spark.endpoint.server_endpoint import ServerEndpoint
 from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, RemoteError, WaitTimeout
 from aeron_spark.protocol.frame_cipher import RANDOM_BYTES, FrameDecryptor, FrameEncryptor, bulk_link_keys
 from aeron_spark.protocol.liveness import Times
@@ -27,6 +26,9 @@ from aeron_spark.protocol.sources import Refusal
 from aeron_spark.transport.api import MTU_BYTES, ChannelPair, ChannelSettings, LinkIds
 from aeron_spark.transport.channel import FRAME_ALIGNMENT
 from aeron_spark.transport.packet_sizes import NetworkPath, PacketSizes, network_path, open_bytes
+
+if TYPE_CHECKING:
+    from aeron_spark.endpoint.server_endpoint import ServerEndpoint
 
 ANSWER_S: Final = 2.0
 """How long a full packet and the server's answer may take. Aeron sends a lost packet again after 20 ms."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from aeron_spark.keys.clients_file import ClientTable
 from aeron_spark.keys.key_files import KnownServers, ipc_server, network_server, parse_server
 from aeron_spark.keys.stores import (
     FilePeerStore,
@@ -16,7 +15,6 @@ from aeron_spark.keys.stores import (
 )
 
 __all__ = [
-    "ClientTable",
     "FilePeerStore",
     "KeyPaths",
     "KnownServers",

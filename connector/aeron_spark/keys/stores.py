@@ -25,11 +25,10 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aeron_spark.errors import DataFormatError, SetupError, UsageError
 from aeron_spark.keys import key_files
-from aeron_spark.keys.clients_file import ClientTable
 from aeron_spark.keys.key_files import KnownServers
 from aeron_spark.protocol.access import ServerName, server_key_changed
 from aeron_spark.protocol.grants import Grant
@@ -42,6 +41,9 @@ from aeron_spark.protocol.keypair import (
     new_keypair,
     public_text,
 )
+
+if TYPE_CHECKING:
+    from aeron_spark.keys.clients_file import ClientTable
 
 HEADER: Final = "aeron-spark identity 1"
 ENVIRONMENT: Final = "env:"

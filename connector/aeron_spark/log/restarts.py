@@ -10,16 +10,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
 from aeron_spark.errors import OUTAGE, AeronSparkError, ConnectError, RefusedError
 from aeron_spark.log.api import Boundary, Log, PublishTimes, Range, RecordingState, SourceStream, StreamContent
-from aeron_spark.log.writing import Appender
 from aeron_spark.options import DirectRoute, ServerRoute
-from aeron_spark.wire.stream_requests import CommitPart
 from aeron_spark.wire.values import Rows
+
+if TYPE_CHECKING:
+    from aeron_spark.log.writing import Appender
+    from aeron_spark.wire.stream_requests import CommitPart
 
 T = TypeVar("T")
 # Reasons for which a server refuses before and after a restart. Without a reason it refuses a stage that it has lost.

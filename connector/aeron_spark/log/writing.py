@@ -10,15 +10,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
 from aeron_spark.aeron.framed_values import encode_values
 from aeron_spark.wire.arrow import BatchEncoder, encode_batch, encode_parts, split_rows
 from aeron_spark.wire.chunks import Content, Header, Payload, payload_limit
-from aeron_spark.wire.stream_requests import CommitPart, Committed, LastCommitted, Transaction
 from aeron_spark.wire.values import runs, value_at
+
+if TYPE_CHECKING:
+    from aeron_spark.wire.stream_requests import CommitPart, Committed, LastCommitted, Transaction
 
 PART_BYTES: Final = 32 << 10  # of a column, from which on its encoding as a view is faster than a copy
 

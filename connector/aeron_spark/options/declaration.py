@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import importlib
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping
@@ -251,16 +252,23 @@ def _type_of(hint: object) -> OptionType:
     return values.one_of(get_args(hint)) if get_origin(hint) is Literal else _PLAIN_TYPES[hint]
 
 
-_OPTIONS: Final[list[Option]] = []  # complete after the import of the package
+_OPTIONS: Final[list[Option]] = []  # those of Spark after the import of the package, and those of endpoints later
 
 
 def all_options() -> tuple[Option, ...]:
+    """Return all options; load the modules of those of endpoints, which most processes of Spark do not need."""
+    for name in ("endpoint_options", "server_options"):
+        importlib.import_module(f"aeron_spark.options.{name}")
     return tuple(_OPTIONS)
 
 
 def options_named(name: str) -> tuple[Option, ...]:
     """Return the options with this name, in any case: at most one for each place."""
-    return tuple(one for one in _OPTIONS if one.name.lower() == name.lower())
+    return _named(name, all_options())
+
+
+def _named(name: str, options: Iterable[Option] = _OPTIONS) -> tuple[Option, ...]:
+    return tuple(one for one in options if one.name.lower() == name.lower())
 
 
 # Options that Spark itself passes to a source or a sink, in lower case; names that begin with "_" are Spark's, too.
@@ -315,7 +323,7 @@ class OptionReader:
     def _option(self, name: str) -> Option | None:
         if self.where in ENDPOINT:
             return self._endpoint_option(name)
-        found = tuple(option for option in options_named(name) if not option.where <= ENDPOINT)
+        found = tuple(option for option in _named(name) if not option.where <= ENDPOINT)
         for option in found:
             if self.where in option.where:
                 return self._of_format(option)
@@ -375,7 +383,7 @@ class OptionReader:
 
     def option(self, name: str) -> Option:
         """Return the option of this name."""
-        return next(option for option in options_named(name) if self.where in option.where)
+        return next(option for option in _named(name) if self.where in option.where)
 
     def read(self, options: type[_Options], **others: Any) -> _Options:
         """Make an OptionSet of the given options; ``others`` are values of its other fields, and replace options.
@@ -410,7 +418,7 @@ class OptionReader:
 
 def has_batch_only_options(options: Iterable[str]) -> bool:
     """Whether one of these options is for batch reads only, not for streaming reads."""
-    readers = [frozenset[Where]().union(*(one.where for one in options_named(name))) & READING for name in options]
+    readers = [frozenset[Where]().union(*(one.where for one in _named(name))) & READING for name in options]
     return BATCH_READ in readers
 
 

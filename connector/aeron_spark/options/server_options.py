@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, cast
 
 from aeron_spark.errors import OptionError
 from aeron_spark.options.declaration import SERVER, OptionReader, Restart, Where, option
@@ -15,24 +15,34 @@ from aeron_spark.options.values import (
     AddressTexts,
     Bytes,
     NumberRange,
+    OptionType,
     PathText,
-    PortPair,
     PortRange,
-    Rules,
     Seconds,
     SecondsOrZero,
+    unbounded,
 )
 from aeron_spark.protocol import limits
 from aeron_spark.protocol.access import Filters, Rule
 from aeron_spark.protocol.ids import FIRST_SESSION_ID, LAST_SESSION_ID, REUSE_DELAY_S
+from aeron_spark.protocol.sources import Network
 from aeron_spark.protocol.tickets import MAX_CONNECTIONS_PER_KEY, MAX_SESSIONS
 from aeron_spark.transport.api import ServerAddress
-from aeron_spark.transport.endpoint_channels import EndpointAddress, server_addresses
+from aeron_spark.transport.endpoint_channels import EndpointAddress, Ports, port_pair, server_addresses
 
 if TYPE_CHECKING:
     from aeron_spark.protocol.server_handshake import ServerTiming
 
 _RULES: Final = ("allow", "deny")
+
+
+def parse_networks(text: str) -> tuple[Network, ...]:
+    """Parse networks or addresses, separated by commas. Raises OptionError for an invalid one."""
+    return tuple(Network.parse(part.strip()) for part in text.split(","))
+
+
+PortPair = Annotated[Ports, OptionType("PORT-PAIR", "ports", unbounded(port_pair), "{0[0]},{0[1]}".format)]
+Rules = Annotated[tuple[Rule, ...], OptionType("NETWORKS", "networks", unbounded(parse_networks))]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,7 @@ from datetime import datetime, timezone
 from typing import Annotated, Any, Final, Literal
 
 from aeron_spark.errors import DataFormatError, OptionError
-from aeron_spark.protocol.access import Rule
 from aeron_spark.protocol.keypair import PREFIX, parse_public
-from aeron_spark.protocol.sources import Network
 from aeron_spark.texts import (
     INT64_MAX,
     NANOS,
@@ -28,7 +26,7 @@ from aeron_spark.texts import (
 )
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.channel import FRAME_ALIGNMENT, ChannelUri
-from aeron_spark.transport.endpoint_channels import ClientPorts, Ports, client_ports, port_pair, server_address
+from aeron_spark.transport.endpoint_channels import ClientPorts, client_ports, server_address
 
 INT32_MIN: Final = -(2**31)
 INT32_MAX: Final = 2**31 - 1
@@ -304,11 +302,6 @@ def parse_span(text: str, low: int, high: int) -> tuple[int, int]:
     return first, last
 
 
-def parse_networks(text: str) -> tuple[Network, ...]:
-    """Parse networks or addresses, separated by commas. Raises OptionError for an invalid one."""
-    return tuple(Network.parse(part.strip()) for part in text.split(","))
-
-
 def parse_public_key(text: str) -> bytes:
     """Parse a public key as ``aeron-spark keys show`` prints it. Raises OptionError for an invalid one."""
     try:
@@ -421,7 +414,8 @@ def one_of(choices: tuple[str, ...]) -> OptionType:
     return OptionType("CHOICE", "one of", lambda text, low, high: parse_choice(text, choices), choices=choices)
 
 
-def _unbounded(parse: Callable[[str], Any]) -> Callable[[str, int, int], Any]:
+def unbounded(parse: Callable[[str], Any]) -> Callable[[str, int, int], Any]:
+    """Return the parser of a type without bounds."""
     return lambda text, low, high: parse(text)
 
 
@@ -435,35 +429,33 @@ def parse_size_or_auto(text: str, low: int, high: int) -> int | None:
 
 
 # types of fields that are annotated with a plain Python type
-TEXT: Final = OptionType("TEXT", "text", _unbounded(str))
+TEXT: Final = OptionType("TEXT", "text", unbounded(str))
 WHOLE: Final = OptionType("WHOLE", "whole number", parse_whole)
 NUMBER: Final = OptionType("NUMBER", "number", parse_number, "{:g}".format)
-FLAG: Final = OptionType("FLAG", "true or false", _unbounded(parse_flag), lambda value: str(value).lower())
+FLAG: Final = OptionType("FLAG", "true or false", unbounded(parse_flag), lambda value: str(value).lower())
 
 SIZE: Final = OptionType("SIZE", "size", parse_size, format_size)
 DURATION: Final = OptionType("DURATION", "duration", _in_seconds(parse_duration_ns), format_seconds)
 DURATION_OR_ZERO: Final = OptionType(
     "DURATION-OR-ZERO", "duration, or 0", _in_seconds(parse_duration_or_zero_ns), format_seconds
 )
-MOMENT: Final = OptionType("MOMENT", "time", _unbounded(parse_moment))
+MOMENT: Final = OptionType("MOMENT", "time", unbounded(parse_moment))
 SPAN: Final = OptionType("SPAN", "range", parse_span, "{0[0]}-{0[1]}".format)
-PORT_PAIR: Final = OptionType("PORT-PAIR", "ports", _unbounded(port_pair), "{0[0]},{0[1]}".format)
 
-PathText = Annotated[str, OptionType("PATH", "path", _unbounded(str))]
+PathText = Annotated[str, OptionType("PATH", "path", unbounded(str))]
 Bytes = Annotated[int, SIZE]
 BytesOrAuto = Annotated[int, OptionType("SIZE-OR-AUTO", "size, or `auto`", parse_size_or_auto)]
 Seconds = Annotated[float, DURATION]
 SecondsOrZero = Annotated[float, DURATION_OR_ZERO]
-Nanoseconds = Annotated[int, OptionType("DURATION", "duration", _unbounded(parse_duration_ns))]
+Nanoseconds = Annotated[int, OptionType("DURATION", "duration", unbounded(parse_duration_ns))]
 Time = Annotated[Moment, MOMENT]
 NumberRange = Annotated[tuple[int, int], SPAN]
 PortRange = Annotated[tuple[int, int], OptionType("PORT-SPAN", "range of ports", parse_span)]
-PortPair = Annotated[Ports, PORT_PAIR]
 # types of the Aeron and log options
-Channel = Annotated[str, OptionType("CHANNEL", "Aeron URI", _unbounded(parse_channel))]
-ResponseChannel = Annotated[str, OptionType("RESPONSE", "Aeron URI, or `response`", _unbounded(parse_response_channel))]
+Channel = Annotated[str, OptionType("CHANNEL", "Aeron URI", unbounded(parse_channel))]
+ResponseChannel = Annotated[str, OptionType("RESPONSE", "Aeron URI, or `response`", unbounded(parse_response_channel))]
 Archives = Annotated[
-    tuple[str, ...], OptionType("ARCHIVES", "Aeron URIs, or `embedded`", _unbounded(parse_archive_channels))
+    tuple[str, ...], OptionType("ARCHIVES", "Aeron URIs, or `embedded`", unbounded(parse_archive_channels))
 ]
 StartingOffsets = Annotated[
     WantedOffsets, OptionType("OFFSETS", "offsets", lambda text, low, high: parse_offsets(text, "earliest"))
@@ -471,14 +463,13 @@ StartingOffsets = Annotated[
 EndingOffsets = Annotated[
     WantedOffsets, OptionType("OFFSETS", "offsets", lambda text, low, high: parse_offsets(text, "latest"))
 ]
-PublishTimes = Annotated[TimestampFrom, OptionType("TIMESTAMP-FROM", "location", _unbounded(parse_timestamp_from))]
-SessionIds = Annotated[tuple[int, ...], OptionType("SESSIONS", "session ids", _unbounded(parse_session_ids))]
+PublishTimes = Annotated[TimestampFrom, OptionType("TIMESTAMP-FROM", "location", unbounded(parse_timestamp_from))]
+SessionIds = Annotated[tuple[int, ...], OptionType("SESSIONS", "session ids", unbounded(parse_session_ids))]
 # types of the endpoint options
-OwnAddress = Annotated[ClientPorts, OptionType("ADDRESS", "address", _unbounded(client_ports))]
-AddressTexts = Annotated[str, OptionType("ADDRESSES", "addresses", _unbounded(str))]
-Servers = Annotated[ServerNames | str, OptionType("ADDRESSES", "addresses", _unbounded(parse_servers_or_file))]
-Rules = Annotated[tuple[Rule, ...], OptionType("NETWORKS", "networks", _unbounded(parse_networks))]
-PublicKey = Annotated[bytes, OptionType("PUBLIC-KEY", "public key", _unbounded(parse_public_key))]
-PublicKeys = Annotated[tuple[bytes, ...], OptionType("PUBLIC-KEYS", "public keys", _unbounded(parse_public_keys))]
-StreamName = Annotated[str, OptionType("STREAM", "name", _unbounded(parse_stream_name))]
-Identity = Annotated[str, OptionType("IDENTITY", "path, name or `env:NAME`", _unbounded(parse_identity))]
+OwnAddress = Annotated[ClientPorts, OptionType("ADDRESS", "address", unbounded(client_ports))]
+AddressTexts = Annotated[str, OptionType("ADDRESSES", "addresses", unbounded(str))]
+Servers = Annotated[ServerNames | str, OptionType("ADDRESSES", "addresses", unbounded(parse_servers_or_file))]
+PublicKey = Annotated[bytes, OptionType("PUBLIC-KEY", "public key", unbounded(parse_public_key))]
+PublicKeys = Annotated[tuple[bytes, ...], OptionType("PUBLIC-KEYS", "public keys", unbounded(parse_public_keys))]
+StreamName = Annotated[str, OptionType("STREAM", "name", unbounded(parse_stream_name))]
+Identity = Annotated[str, OptionType("IDENTITY", "path, name or `env:NAME`", unbounded(parse_identity))]

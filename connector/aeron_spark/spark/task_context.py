@@ -6,14 +6,16 @@ import os
 import stat
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
 
 from aeron_spark.errors import OptionError, SetupError
-from aeron_spark.log.writing import Source
-from aeron_spark.options import ClientOptions, DirectRoute, ServerRoute, WriteOptions, parse_servers_file
+from aeron_spark.options import DirectRoute, ServerRoute, WriteOptions, parse_servers_file
 from aeron_spark.options.values import ENVIRONMENT
+
+if TYPE_CHECKING:
+    from aeron_spark.log.writing import Source
 
 QUERY: Final = "sql.streaming.queryId"
 
@@ -36,6 +38,8 @@ def local_property(name: str) -> str | None:
 
 def source_of(options: WriteOptions, batch_writer: str) -> Source:
     """Return the writer for the metadata of rows; ``batch_writer`` is the name of a batch without a writer id."""
+    from aeron_spark.log.writing import Source
+
     partition, batch = partition_of_task(), local_property(BATCH)
     writer = options.writer_id or local_property(QUERY) or batch_writer
     return Source(writer, -1 if batch is None else int(batch), -1 if partition is None else partition)
@@ -85,6 +89,7 @@ def check_route(route: DirectRoute | ServerRoute) -> None:
         return
     from aeron_spark.keys.key_files import read_shared_secret
     from aeron_spark.keys.stores import load_identity
+    from aeron_spark.options import ClientOptions
 
     resolved = resolve_key_files(with_servers(route))
     assert isinstance(resolved, ServerRoute)

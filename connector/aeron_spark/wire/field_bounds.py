@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from operator import attrgetter
 from typing import Annotated, Any, Final
 
@@ -43,6 +44,7 @@ Bound = tuple[str, Callable[[Any], Any], Any, Any, int | None]
 """The name of a field, the function that returns its value in a request, and the lowest, highest and longest value."""
 
 
+@cache
 def bounds_of(request: type) -> tuple[Bound, ...]:
     """Return the fields of a request that have bounds, also those of a struct in it."""
     return tuple(_bounds_in(inspect.type_info(request), ""))
@@ -60,6 +62,7 @@ def _bounds_in(info: inspect.Type, path: str) -> Iterator[Bound]:
                 yield field.name, attrgetter(path + field.name), getattr(kind, "ge", None), high, longest
 
 
+@cache
 def longest_encoding(request: type) -> int:
     """Return the number of bytes that no encoded request of this class exceeds, from the bounds of its fields.
 

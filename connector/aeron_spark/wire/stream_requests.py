@@ -880,7 +880,7 @@ _RESPONSE_DECODER: Final[msgspec.msgpack.Decoder[Response]] = msgspec.msgpack.De
 
 def encode_request(request: Request[Any]) -> bytes:
     """Encode a request. Raises OptionError for a value that cannot be encoded, or that the decoder would refuse."""
-    for name, get, low, high, longest in _BOUNDS[type(request)]:
+    for name, get, low, high, longest in bounds_of(type(request)):
         value = get(request)
         if longest is not None and value is not None and len(value) > longest:
             raise _not_sent(request, f"its {name} has a length of {len(value)}, the limit is {longest}")
@@ -899,8 +899,6 @@ def _not_sent(request: Request[Any], reason: str) -> OptionError:
     )
 
 
-_BOUNDS: Final = {request: bounds_of(request) for request in OPERATIONS}
-MAX_REQUEST_BYTES: Final = {request: longest_encoding(request) for request in OPERATIONS}
 _MAX_HEAD_BYTES: Final = 1_024  # of a text in _Head, encoded; more than the longest stream name has
 
 
@@ -914,7 +912,7 @@ class EncodedRequest(NamedTuple):
     def decode(self) -> Request[Any]:
         """Decode the whole request. Raises DataFormatError for bytes that are not a request."""
         # The decoder copies a text before it checks its length; 15 MB stop all other Python threads for 6 to 25 ms.
-        longest = MAX_REQUEST_BYTES[self.kind]
+        longest = longest_encoding(self.kind)
         if len(self.data) > longest:
             raise _not_a_request(f"{len(self.data)} bytes, {self.kind.__name__} has at most {longest}")
         request: Request[Any] = _decoded(_REQUEST_DECODERS[self.kind.__struct_config__.tag][1], self.data, _A_REQUEST)

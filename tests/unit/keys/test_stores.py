@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import ServerKeyChanged
-from aeron_spark.keys import ClientTable, FilePeerStore, KeyPaths, MemoryPeerStore, network_server
+from aeron_spark.keys import FilePeerStore, KeyPaths, MemoryPeerStore, network_server
+from aeron_spark.keys.clients_file import ClientTable
 from aeron_spark.protocol.access import PeerStore, verify_server_key
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.keypair import new_keypair, public_text

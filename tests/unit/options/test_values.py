@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from aeron_spark.errors import OptionError
 from aeron_spark.options import values
+from aeron_spark.options.server_options import parse_networks
 from aeron_spark.options.values import INT32_MAX, INT32_MIN, INT64_MAX, Moment, TimestampFrom, WantedOffsets
 
 SECOND = 1_000_000_000
@@ -255,11 +256,11 @@ def test_an_invalid_range_is_refused(text: str) -> None:
 
 
 def test_row_27_a_network_with_a_wrong_prefix_is_refused() -> None:
-    found = values.parse_networks("10.0.0.0/8, 2001:db8::/32,127.0.0.1")
+    found = parse_networks("10.0.0.0/8, 2001:db8::/32,127.0.0.1")
     assert [str(network) for network in found] == ["10.0.0.0/8", "2001:db8::/32", "127.0.0.1/32"]
     for text in ("10.0.0.0/33", "::/129", "10.0.0.0/-1", "10.0.0.1/8", "", "10.0.0.0/8,"):
         with pytest.raises(OptionError):
-            values.parse_networks(text)
+            parse_networks(text)
 
 
 @pytest.mark.parametrize("text", ["0", "0s", "0ms", "0.0", "00"])

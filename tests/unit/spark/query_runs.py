@@ -15,7 +15,7 @@ from aeron_spark.options import WriteOptions
 from aeron_spark.spark import task_context
 from aeron_spark.spark import writer as writing
 from aeron_spark.spark.writer import WriteTask, WrittenRows
-from aeron_spark.stream_client.server_log import ServerWriter
+from aeron_spark.stream_client.server_writer import ServerWriter
 from aeron_spark.wire.stream_requests import Transaction
 from tests.unit.stream_client.joined import World
 

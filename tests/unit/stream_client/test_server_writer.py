@@ -7,7 +7,7 @@ import pytest
 
 from aeron_spark.errors import UsageError
 from aeron_spark.log.writing import Source
-from aeron_spark.stream_client.server_log import ServerWriter
+from aeron_spark.stream_client.server_writer import ServerWriter
 from aeron_spark.wire.stream_requests import BeginTransaction, CommitEmptyTransaction, Transaction
 from tests.unit.stream_client.faults import Fault
 from tests.unit.stream_client.joined import World

@@ -21,6 +21,7 @@ from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.protocol.rpc_objects import LAST_OBJECT_ID
 from aeron_spark.wire import stream_requests
 from aeron_spark.wire.bulk_messages import BulkMessageKind, decode_bulk_message, encode_bulk_head
+from aeron_spark.wire.field_bounds import longest_encoding
 from aeron_spark.wire.stream_requests import (
     OPERATIONS,
     RESPONSES,
@@ -207,10 +208,15 @@ def test_a_long_request_is_refused_before_its_texts_are_copied(fields: object, r
     assert reason in str(caught.value)
 
 
+def test_each_field_of_each_request_has_a_bound() -> None:
+    """The bounds are read at the first use of a class: without this test a user would find a missing one."""
+    assert all(longest_encoding(request) > 0 for request in stream_requests.OPERATIONS)
+
+
 def test_a_request_with_the_largest_values_is_taken() -> None:
     largest = RenewLease("😀" * 128, "😀" * 255, ((2**63 - 1, 2**63 - 1),) * 10_000, 1e9)
     data = encode_request(largest)
-    most = stream_requests.MAX_REQUEST_BYTES[RenewLease]
+    most = longest_encoding(RenewLease)
     assert most - 50_000 < len(data) <= most
     assert decode_request(data) == largest
 
