@@ -14,6 +14,7 @@ from aeron_spark.options.values import is_pattern
 from aeron_spark.pool import POOL
 
 if TYPE_CHECKING:
+    from aeron_spark.aeron.recording import ReplaysAhead
     from aeron_spark.client.named_streams import ServerStreams
     from aeron_spark.direct.catalog import DirectStreams
     from aeron_spark.log.facade import Running
@@ -28,11 +29,13 @@ def open_log(
     read_path: str = "auto",
     fail_on_data_loss: bool = True,
     sessions: Mapping[str, StreamSession] | None = None,
+    ahead: ReplaysAhead | None = None,
 ) -> Log:
     """Return the log of ``route``; start this machine's media driver and archive if the route needs them.
 
     ``idle_timeout`` is in seconds. ``fail_on_data_loss`` is the option of that name. ``sessions`` are
-    connections from ``POOL.borrow``; by default those of the process.
+    connections from ``POOL.borrow``; by default those of the process. Of one stream of archives, replays may be started
+    ``ahead``.
     """
     if route.several:
 
@@ -58,7 +61,7 @@ def open_log(
             from aeron_spark.direct.cluster_log import ClusterLog
 
             return ClusterLog(address, framed=framed, uncommitted=route.cluster_uncommitted)
-        return ArchiveLog(address, framed=framed)
+        return ArchiveLog(address, framed=framed, ahead=ahead)
     from aeron_spark.stream_client.server_log import ServerLog
 
     keys = {server.name: server.key for server in route.servers}

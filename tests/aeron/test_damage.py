@@ -110,6 +110,24 @@ def test_each_reader_names_the_damaged_position_or_continues_at_the_end(
         assert len([one for one in warned if one.category is DataLossWarning]) == 1
 
 
+@pytest.mark.parametrize("name", ["zeros", "start", "inside a payload"])
+def test_a_damaged_recording_among_others_is_named_by_replays_that_overlap(stream: Stream, name: str) -> None:
+    hole = HOLES[name]
+    publishers = [stream.publisher() for _ in range(3)]
+    for index, one in enumerate(publishers):
+        one.send(numbered(COUNT * index, COUNT * (index + 1), 106))
+        one.wait_recorded()
+        one.stop()
+    overwrite(publishers[1], hole)
+    text = f"recording {publishers[1].recording_id} of archive embedded is damaged at position {hole.damaged_at}, "
+    with pytest.raises(DataLossError, match=text):
+        batch(stream, readPath="replay")
+    with pytest.warns(DataLossWarning, match=text):
+        found = batch(stream, readPath="replay", failOnDataLoss="false")
+    before = range(COUNT, COUNT + hole.damaged_at // FRAME)
+    assert found == [*range(COUNT), *before, *range(2 * COUNT, 3 * COUNT)]
+
+
 @pytest.mark.parametrize("name", ["zeros", "start", "inside a frame"])
 def test_an_archive_whose_files_are_unknown_names_the_damaged_position_by_its_replays(
     stream: Stream, name: str

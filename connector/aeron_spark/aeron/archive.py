@@ -24,7 +24,15 @@ from aeron_spark.aeron.java_calls import (
     java_errors,
 )
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.aeron.recording import NULL_POSITION, ArchiveAddress, Recording, UnreadableBytesError, recording_of
+from aeron_spark.aeron.recording import (
+    NULL_POSITION,
+    ArchiveAddress,
+    Recording,
+    ReplaysAhead,
+    Span,
+    UnreadableBytesError,
+    recording_of,
+)
 from aeron_spark.errors import ConnectError, RefusedError, SetupError, TransportError, WaitTimeout
 from aeron_spark.process import ProcessCache
 from aeron_spark.transport.channel import without_start
@@ -44,7 +52,8 @@ MAX_RECORDINGS: Final = 8
 AUTHENTICATION_REJECTED: Final = 10
 STORAGE_SPACE: Final = 11
 
-NON_BLOCKING_METHODS: Final = frozenset({"state", "archiveId", "checkForErrorResponse", "pollForErrorResponse"})
+NON_BLOCKING_METHODS: Final = frozenset({"state", "archiveId", "checkForErrorResponse"})
+NO_REPLAY: Final = -1  # in place of the session of a replay
 DELETE_IN_PROGRESS_TEXTS: Final = ("due to an outstanding delete operation", "another delete operation in progress")
 
 
@@ -79,6 +88,8 @@ class Archive:
                 connect = jclass("io.aeron.archive.client.AeronArchive").connect
                 session = interruptible(connect, context, discard=lambda late: late.close())
                 self.java: Any = Interruptible(session, NON_BLOCKING_METHODS)
+                requests = jclass("io.aeronspark.client.ReplayRequests")(session)
+                self.replays: Any = Interruptible(requests, frozenset({"error"}))
         except ConnectError as error:
             raise ConnectError(
                 f"no archive answered at {where} within {address.timeout:g} s",
@@ -111,12 +122,15 @@ class Archive:
             with java_errors("polling the archive's responses"):
                 self.java.checkForErrorResponse()
 
-    def poll_error(self, timeout_s: float) -> str:
-        """Return an error that the archive reports for a running operation within ``timeout_s``, or an empty text."""
+    def poll_error(self, timeout_s: float, session_id: int = NO_REPLAY) -> str:
+        """Return an error that the archive reports within ``timeout_s``, or an empty text.
+
+        It is one of the replay with this session, or by default one of an operation that is not a replay.
+        """
         end = time.monotonic() + timeout_s
         while not self.closed:
             try:
-                error = self.java.pollForErrorResponse()
+                error = self.replays.error(session_id)
             except jpype.JException:
                 break
             if error is not None or time.monotonic() > end:
@@ -426,6 +440,7 @@ class Replay:
     start: int
     end: int
     image: Any
+    session_id: int
 
     def check(self) -> None:
         """Raise TransportError, or UnreadableBytesError for a damaged frame, if the replay ended before its end."""
@@ -435,7 +450,7 @@ class Replay:
             f"the replay of recording {self.recording.id} of {self.archive.address.name} ended at position "
             f"{int(self.image.position())} of [{self.start}, {self.end})"
         )
-        reason = self.archive.poll_error(REASON_TIMEOUT_S)
+        reason = self.archive.poll_error(REASON_TIMEOUT_S, self.session_id)
         _raise_damage(reason)
         raise TransportError(
             f"{text}: {reason}" if reason else text,
@@ -444,26 +459,32 @@ class Replay:
 
 
 @contextmanager
-def replay(archive: Archive, recording: Recording, start: int, end: int, *, timeout: float) -> Iterator[Replay]:
-    """Open a replay of ``[start, end)``, both frame boundaries; close it, and stop it in the archive, at the end."""
+def replay(
+    archive: Archive, recording: Recording, start: int, end: int, *, timeout: float, ahead: ReplaysAhead | None = None
+) -> Iterator[Replay]:
+    """Open a replay of ``[start, end)``, both frame boundaries; close it, and stop it in the archive, at the end.
+
+    It may have been started ``ahead``, and starts others ahead.
+    """
     awaited = f"the replay of recording {recording.id} from position {start}"
-    opened: tuple[Any, int | None]
+    opened: tuple[Any, int]
     is_response = "control-mode=response" in archive.address.replay_channel
     with _damage(), java_errors(f"replaying recording {recording.id} from position {start}"):
         if is_response:
             opened = _replay_response(archive, recording.id, start, end)
         else:
-            opened = _replay_shared(archive, recording.id, start, end, timeout)
+            span = Span(archive.address.name, recording.id, start, end)
+            opened = _replay_shared(archive, span, timeout, ahead or ReplaysAhead())
     subscription, session_id = opened
     image = None
     try:
         image = _image_of(archive, subscription, session_id, timeout, awaited)
-        yield Replay(archive, recording, start, end, image)
+        yield Replay(archive, recording, start, end, image, session_id)
     finally:
         finished = image is not None and int(image.position()) >= end
         if is_response:
             subscription.close()
-        if not finished and session_id is not None:
+        if not finished and session_id != NO_REPLAY:
             _stop(archive, session_id)
 
 
@@ -476,8 +497,17 @@ class ReplayedRange:
     these. A reader may keep the begin of a message between the two.
     """
 
-    def __init__(self, archive: Archive, recording: Recording, start: int, end: int, idle_timeout: float) -> None:
+    def __init__(
+        self,
+        archive: Archive,
+        recording: Recording,
+        start: int,
+        end: int,
+        idle_timeout: float,
+        ahead: ReplaysAhead | None = None,
+    ) -> None:
         self.archive = archive
+        self._ahead = ahead
         self.end = end
         self._recording = recording
         self._stop = end  # or the position of a damaged frame
@@ -521,7 +551,8 @@ class ReplayedRange:
 
     def _begin(self, start: int) -> Replay:
         while True:
-            opening = replay(self.archive, self._recording, start, self._stop, timeout=self._timeout)
+            timeout, ahead = self._timeout, self._ahead
+            opening = replay(self.archive, self._recording, start, self._stop, timeout=timeout, ahead=ahead)
             try:
                 return self._open.enter_context(opening)
             except UnreadableBytesError as damaged:
@@ -558,39 +589,54 @@ def _raise_damage(reason: str) -> None:
         raise UnreadableBytesError(int(found[1] or found[2]))
 
 
-def _replay_shared(archive: Archive, recording_id: int, start: int, end: int, timeout: float) -> tuple[Any, int]:
+def _replay_shared(archive: Archive, span: Span, timeout: float, ahead: ReplaysAhead) -> tuple[Any, int]:
     # Subscribe before the request: without a subscriber a replay sends its next setup frame 100 ms later.
     to = _replays_of(archive, timeout)
-    session_id = int(
-        _queued(lambda: archive.java.startReplay(recording_id, start, end - start, to.channel, to.stream_id))
-    )
+    session_id = ahead.take(span, to)
+    if session_id is None:
+        session_id = _queued(lambda: _start(archive, span, to, ahead))
     # The Aeron session id distinguishes the replays.
     return to.java, session_id
 
 
-def _replay_response(archive: Archive, recording_id: int, start: int, end: int) -> tuple[Any, None]:
+def _start(archive: Archive, span: Span, to: ReplaySubscription, ahead: ReplaysAhead) -> int:
+    """Start the replay of ``span``, and further ones ahead. Raises the archive's exception if it refuses the first."""
+    spans = [span, *ahead.following(span)]
+    longs = jpype.JArray(jpype.JLong)
+    _, recordings, starts, ends = map(list, zip(*spans, strict=True))
+    started = archive.replays.start(to.channel, to.stream_id, longs(recordings), longs(starts), longs(ends))
+    session_id, *others = map(int, started.sessions())
+    for one, other in zip(spans[1:], others, strict=True):
+        if other != NO_REPLAY:
+            ahead.add(one, to, other, partial(_stop, archive, other))
+    if session_id == NO_REPLAY:
+        raise started.failures()[0]
+    return session_id
+
+
+def _replay_response(archive: Archive, recording_id: int, start: int, end: int) -> tuple[Any, int]:
     parameters = jclass("io.aeron.archive.client.ReplayParams")().position(start).length(end - start)
     subscription = _queued(
         lambda: archive.java.replay(recording_id, archive.address.replay_channel, REPLAY_STREAM_ID, parameters)
     )
-    return subscription, None
+    return subscription, NO_REPLAY
 
 
-def _image_of(archive: Archive, subscription: Any, session_id: int | None, timeout: float, awaited: str) -> Any:
+def _image_of(archive: Archive, subscription: Any, session_id: int, timeout: float, awaited: str) -> Any:
     """Wait for the replay's image. The archive may end the replay at a damaged frame before the image is seen."""
     deadline = Deadline(timeout, awaited)
     while True:
-        if session_id is not None:
+        if session_id != NO_REPLAY:
             image = subscription.imageBySessionId(_low32(session_id))
         else:
             image = subscription.imageAtIndex(0) if int(subscription.imageCount()) > 0 else None
         if image is not None:
             return image
-        _raise_damage(archive.poll_error(0.0))
+        _raise_damage(archive.poll_error(0.0, session_id))
         deadline.idle(f"subscription {subscription.channel()} with {int(subscription.imageCount())} images")
 
 
-def _queued(request: Any) -> Any:
+def _queued(request: Callable[[], Any]) -> Any:
     deadline = Deadline(QUEUE_TIMEOUT_S, "a free replay session of the archive")
     while True:
         try:

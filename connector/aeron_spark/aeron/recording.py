@@ -1,13 +1,18 @@
-"""The address of an archive, and the description of a recording with its segment files. Needs no JVM."""
+"""The address of an archive, a recording with its segment files, and replays that are started ahead. Needs no JVM.
+
+The archive's response to a request takes longer than the replay of a short range. A task of many short recordings
+therefore starts the replay of a range together with those of the next ones. An archive has a limit of concurrent
+replays: what it refuses is started when it is read, and waits for its turn then.
+"""
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from aeron_spark.errors import AeronSparkError
 
@@ -114,3 +119,56 @@ def read_recorded(folder: Path, recording: Recording, position: int, length: int
     except OSError:
         return None
     return data if len(data) == length else None
+
+
+REPLAYS_AT_ONCE: Final = 8  # of the 20 that an archive allows by default
+SHORT_BYTES: Final = 256 << 10  # of a range; a longer replay takes longer than its start
+
+
+class Span(NamedTuple):
+    """A range of a recording that is read by a replay."""
+
+    archive: str
+    recording_id: int
+    start: int
+    end: int
+
+
+class _Started(NamedTuple):
+    connection: Hashable
+    session_id: int
+    stop: Callable[[], object]
+
+
+class ReplaysAhead:
+    """The ``spans`` that one task reads, in this order, and their replays that are started and not read yet.
+
+    For one thread. Close it at the end of the task: that stops the replays that were not read.
+    """
+
+    def __init__(self, spans: Iterable[Span] = ()) -> None:
+        self._spans = [span for span in spans if span.end - span.start <= SHORT_BYTES]
+        self._index = {span: index for index, span in enumerate(self._spans)}
+        self._started: dict[Span, _Started] = {}
+
+    def following(self, span: Span) -> list[Span]:
+        """Return the next spans of the same archive, whose replays can be started together with that of ``span``."""
+        index = self._index.get(span)
+        if index is None:
+            return []
+        found = self._spans[index + 1 : index + REPLAYS_AT_ONCE]
+        return [one for one in found if one.archive == span.archive and one not in self._started]
+
+    def add(self, span: Span, connection: Hashable, session_id: int, stop: Callable[[], object]) -> None:
+        """Keep a replay that has been started; ``connection`` is what it arrives at, and ``stop`` ends it."""
+        self._started[span] = _Started(connection, session_id, stop)
+
+    def take(self, span: Span, connection: Hashable) -> int | None:
+        """Return the session of the replay of ``span``, or None if none was started to this connection."""
+        found = self._started.pop(span, None)
+        return None if found is None or found.connection != connection else found.session_id
+
+    def close(self) -> None:
+        """Stop the replays that were not read."""
+        while self._started:
+            self._started.popitem()[1].stop()

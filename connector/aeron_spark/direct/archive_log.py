@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aeron_spark.aeron.boundary import WantedBoundary
-from aeron_spark.aeron.recording import ArchiveAddress, Recording, read_recorded
+from aeron_spark.aeron.recording import ArchiveAddress, Recording, ReplaysAhead, read_recorded
 from aeron_spark.direct.archive_recordings import (
     ArchiveRecordings,
     CataloguedRecording,
@@ -39,16 +39,17 @@ if TYPE_CHECKING:
 class ArchiveLog:
     """The log of the stream at ``address``. Cheap to create: its first use opens sessions, which the process keeps.
 
-    Files of this machine's archive need no session, and so no JVM.
+    Files of this machine's archive need no session, and so no JVM. Replays of a task may be started ``ahead``.
     """
 
-    def __init__(self, address: StreamAddress, *, framed: bool = False) -> None:
+    def __init__(self, address: StreamAddress, *, framed: bool = False, ahead: ReplaysAhead | None = None) -> None:
         self.address = address
+        self._ahead = ahead
         self.framed = framed
         self._channel = ChannelUri.parse(address.channel)
         self._archives = {archive.name: archive for archive in address.archives}
         self._recordings = {one.name: _recordings_of(one, address.idle_timeout) for one in address.archives}
-        self._known: dict[str, CataloguedRecording] = {}  # by key, as last found
+        self._known: dict[str, tuple[CataloguedRecording, RecordingState]] = {}  # by key, as last found
         self._prepared: tuple[Hashable, ...] = ()
 
     @property
@@ -111,8 +112,7 @@ class ArchiveLog:
             for found in recordings.of_stream(self.address.stream_id):
                 if self._includes(found.recording):
                     key = recording_key(name, found.recording.id)
-                    self._known[key] = found
-                    states.append(_state(key, found))
+                    states.append(self._remember(key, found))
         return states
 
     def content(self, states: list[RecordingState]) -> StreamContent | None:
@@ -149,15 +149,16 @@ class ArchiveLog:
 
         def read(_: RecordingState, start: int, end: int) -> Iterator[Rows]:
             path, idle_s = self.address.read_path, self.address.idle_timeout
-            return read_rows(address, self._recording(wanted.key), start, end, read_path=path, idle_timeout=idle_s)
+            recording = self._recording(wanted.key)
+            return read_rows(address, recording, start, end, read_path=path, idle_timeout=idle_s, ahead=self._ahead)
 
-        end, known = wanted.overrun if self.framed else wanted.end, self._known_state(wanted.key)
-        fails = self.address.fail_on_data_loss
-        yield from read_available(wanted, end, known, lambda: self._look(wanted.key), read, fail_on_data_loss=fails)
+        end, known = wanted.overrun if self.framed else wanted.end, self._known.get(wanted.key)
+        state, fails = None if known is None else known[1], self.address.fail_on_data_loss
+        yield from read_available(wanted, end, state, lambda: self._look(wanted.key), read, fail_on_data_loss=fails)
 
     def state(self, key: str) -> RecordingState:
         """Return one recording, as the log has found it last. Raises DataLossError if it does not exist."""
-        return self._known_state(key) or _state(key, self._find(key))
+        return self._find(key)[1]
 
     def start_recording(self, query: str = "") -> Callable[[], object]:
         """Start the recording of the stream in the first archive, for ``query``; return a function that ends it."""
@@ -181,23 +182,22 @@ class ArchiveLog:
         return archive_of(self._archives[name])
 
     def _recording(self, key: str) -> Recording:
-        known = self._known.get(key)
-        return (self._find(key) if known is None else known).recording
+        return self._find(key)[0].recording
 
-    def _known_state(self, key: str) -> RecordingState | None:
-        return _state(key, self._known[key]) if key in self._known else None
+    def _remember(self, key: str, found: CataloguedRecording) -> RecordingState:
+        state = _state(key, found)
+        self._known[key] = found, state
+        return state
 
     def _look(self, key: str) -> RecordingState | None:
         """Return the recording now, or None if it does not exist."""
         name, recording_id = split_key(key)
         found = self._recordings[name].find(recording_id)
-        if found is None:
-            return None
-        self._known[key] = found
-        return _state(key, found)
+        return None if found is None else self._remember(key, found)
 
-    def _find(self, key: str) -> CataloguedRecording:
-        if self._look(key) is None:
+    def _find(self, key: str) -> tuple[CataloguedRecording, RecordingState]:
+        """Return the recording, as the log has found it last. Raises DataLossError if it does not exist."""
+        if key not in self._known and self._look(key) is None:
             name, recording_id = split_key(key)
             raise DataLossError(
                 f"recording {recording_id} of archive {name} does not exist any more",

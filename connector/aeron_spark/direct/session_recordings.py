@@ -9,7 +9,7 @@ from typing import TypeVar
 from aeron_spark.aeron.archive import Archive, ReplayedRange, archive_of
 from aeron_spark.aeron.boundary import WantedBoundary
 from aeron_spark.aeron.boundary_walk import find_boundary
-from aeron_spark.aeron.recording import ArchiveAddress, Recording
+from aeron_spark.aeron.recording import ArchiveAddress, Recording, ReplaysAhead
 from aeron_spark.aeron.row_sources import ReplaySource, SegmentSource, drain
 from aeron_spark.direct.archive_recordings import CataloguedRecording
 from aeron_spark.errors import SetupError, TransportError
@@ -18,11 +18,19 @@ from aeron_spark.wire.values import Rows
 
 
 def read_rows(
-    address: ArchiveAddress, recording: Recording, start: int, end: int, *, read_path: str, idle_timeout: float
+    address: ArchiveAddress,
+    recording: Recording,
+    start: int,
+    end: int,
+    *,
+    read_path: str,
+    idle_timeout: float,
+    ahead: ReplaysAhead | None = None,
 ) -> Iterator[Rows]:
     """Yield the messages of ``[start, end)``, both message boundaries. Opens a session only for a replay.
 
-    ``read_path`` is the option ``readPath``; ``idle_timeout`` is in seconds.
+    ``read_path`` is the option ``readPath``; ``idle_timeout`` is in seconds. The replays
+    may be started ``ahead``.
     """
     folder = address.archive_dir
     if not folder and read_path == "files":
@@ -37,7 +45,7 @@ def read_rows(
             start = files.position
     if start < end:  # a segment file is missing: the archive's replay has the rest, or reports the cause
         archive = archive_of(address)
-        with ReplayedRange(archive, recording, start, end, idle_timeout) as replayed:
+        with ReplayedRange(archive, recording, start, end, idle_timeout, ahead) as replayed:
             yield from drain(ReplaySource(replayed), recording)
 
 

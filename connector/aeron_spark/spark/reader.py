@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,9 +18,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from aeron_spark.aeron.recording import ReplaysAhead, Span
 from aeron_spark.direct.archive_recordings import this_host
 from aeron_spark.errors import SetupError
-from aeron_spark.log.api import Log, Range
+from aeron_spark.log.api import Log, Range, split_key
 from aeron_spark.log.available import state_for
 from aeron_spark.log.decoding import METADATA_PREFIX, RowDecoder, of_recording, publish_times, read_range, refuse_framed
 from aeron_spark.log.offsets import Offset
@@ -111,7 +113,7 @@ class Task:
                 "such as 'aeron:udp?endpoint=archive-host:8010'.",
             )
         options, schema = self.options, arrow_schema(self.schema)
-        with POOL.borrow(route, partition_of_task()) as sessions:
+        with POOL.borrow(route, partition_of_task()) as sessions, closing(self._replays(partition)) as ahead:
             log = restartable(
                 lambda: open_log(
                     route,
@@ -120,6 +122,7 @@ class Task:
                     read_path=options.read_path,
                     fail_on_data_loss=options.fail_on_data_loss,
                     sessions=sessions,
+                    ahead=ahead,
                 ),
                 route,
                 is_running=True,  # the planner has reached the archive
@@ -128,6 +131,14 @@ class Task:
                 log.states()  # one list of all recordings, instead of a search of the catalog for each
             for wanted in partition.ranges:
                 yield from self._range(log, schema, wanted)
+
+    def _replays(self, partition: RangePartition) -> ReplaysAhead:
+        """Return the ranges of a Spark partition that its archives may replay; through a server there are none."""
+        if isinstance(partition.route, ServerRoute):
+            return ReplaysAhead()
+        return ReplaysAhead(
+            Span(*split_key(one.key), one.start, one.overrun if self.framed else one.end) for one in partition.ranges
+        )
 
     def _range(self, log: Log, schema: pa.Schema, wanted: Range) -> Iterator[pa.RecordBatch]:
         state = state_for(log, wanted, fail_on_data_loss=self.options.fail_on_data_loss)
