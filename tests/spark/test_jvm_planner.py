@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.jvm_answers import Answers, java_answers
 from tests.jvm_planner import planner_answer
+from tests.spark.histories import History
 
 PRINTS: Final = ("0a0b0c0d", "ffffffff", "00000000")
 GOOD: Final = {"done": "", "fingerprints": {"a/1": PRINTS[0]}, "recordings": {"a/1": 64}, "v": 1}
@@ -192,3 +194,23 @@ def java() -> Iterator[Answers]:
 @settings(max_examples=1_400, deadline=None)
 def test_both_sources_plan_alike(java: Answers, case: dict[str, Any]) -> None:
     assert java.answer(**case) == planner_answer(case)
+
+
+def play(java: Answers, seed: int) -> int:
+    """Play a history, and compare each answer; return the number of messages that the query has read."""
+    history = History(seed)
+    history.play(6)
+    history.check()
+    for case, answers in zip(history.cases, history.answers, strict=True):
+        assert java.answer(**case)["answers"] == answers, seed
+    return history.read.total()
+
+
+def test_both_sources_plan_the_batches_of_a_changing_archive_alike(java: Answers) -> None:
+    """As all answers are equal, a query may change its source after each step of a history."""
+    assert sum(play(java, seed) for seed in range(80)) > 1_000
+
+
+@pytest.mark.full("3,000 histories take a minute")
+def test_both_sources_plan_many_histories_alike(java: Answers, rng: random.Random) -> None:
+    assert sum(play(java, rng.randrange(1 << 32)) for _ in range(3_000)) > 50_000

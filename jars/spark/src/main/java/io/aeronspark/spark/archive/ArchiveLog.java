@@ -5,6 +5,7 @@ import io.aeronspark.reading.RowAssembler;
 import io.aeronspark.spark.channel.AeronUri;
 import io.aeronspark.spark.error.OptionError;
 import io.aeronspark.spark.error.SetupError;
+import io.aeronspark.spark.option.ReadOptions;
 import io.aeronspark.spark.plan.Boundary;
 import io.aeronspark.spark.plan.BoundaryRule;
 import io.aeronspark.spark.plan.BoundaryRule.WalkRange;
@@ -93,18 +94,30 @@ public final class ArchiveLog implements Log, AutoCloseable
     @Override
     public void checkRecorded(final List<RecordingState> states)
     {
-        if (!states.isEmpty())
+        if (states.isEmpty() && !isRecorded())
         {
-            return;
+            throw noRecording();
         }
-        for (final ArchiveSession session : sessions.values())
-        {
-            if (session.recordedChannels(address.streamId()).stream().anyMatch(this::isOfStream))
-            {
-                return;
-            }
-        }
-        throw noRecording();
+    }
+
+    @Override
+    public boolean isRecorded()
+    {
+        return sessions.values().stream().anyMatch(
+            (session) -> session.recordedChannels(address.streamId()).stream().anyMatch(this::isOfStream));
+    }
+
+    @Override
+    public Object run()
+    {
+        return sessions.values().stream().map(ArchiveSession::run).toList();
+    }
+
+    @Override
+    public void startRecording(final ReadOptions options, final boolean wasRecorded)
+    {
+        new RecordingRequest(address, sessions.get(archives().get(0)))
+            .send(options.record(), options.queryName(), wasRecorded);
     }
 
     @Override

@@ -16,6 +16,9 @@ import java.util.function.Function;
 final class ArchiveSession
 {
     private static final int ALL = Integer.MAX_VALUE;
+    private static final Consumer<Object> NONE = (ignored) ->
+    {
+    };
 
     private final AeronClient client;
     private final ArchiveAddress address;
@@ -44,6 +47,12 @@ final class ArchiveSession
     Runnable onTurn()
     {
         return onTurn;
+    }
+
+    /** Return the connected session: a restarted archive has another one. */
+    Object run()
+    {
+        return client.call("connecting to the archive", () -> client.archive(address), NONE, onTurn);
     }
 
     /** Return the recordings of all streams with this id, ordered by recording id. */
@@ -102,9 +111,7 @@ final class ArchiveSession
     /** Return the result of a request to the archive, or of its repetition in a new session if this one was lost. */
     <T> T ask(final String action, final Function<AeronArchive, T> request)
     {
-        return ask(action, (aeron, archive) -> request.apply(archive), (ignored) ->
-        {
-        });
+        return ask(action, (aeron, archive) -> request.apply(archive), NONE);
     }
 
     /** Return the result of a request; {@code discard} gets it if this thread does not wait for it any more. */

@@ -1,5 +1,7 @@
 package io.aeronspark.spark.plan;
 
+import java.util.ArrayList;
+import java.util.Collection;
 import java.util.List;
 import java.util.stream.LongStream;
 
@@ -53,8 +55,28 @@ final class Inspection
             state.start() : boundary(state, state.start(), state.end(), Log.UNCOUNTED).position();
     }
 
+    /** Return the first message of the newest recording with messages, or null if nothing is recorded. */
+    Message firstMessage(final Collection<RecordingState> states)
+    {
+        final List<RecordingState> newest = new ArrayList<>(states);
+        newest.sort((one, other) ->
+        {
+            final int byTime = Long.compare(other.startTimestamp(), one.startTimestamp());
+            return byTime != 0 ? byTime : other.key().compareTo(one.key());
+        });
+        for (final RecordingState state : newest)
+        {
+            final Message found = firstMessage(state);
+            if (found != null)
+            {
+                return found;
+            }
+        }
+        return null;
+    }
+
     /** Return the first message of a recording, or null without one. */
-    Message firstMessage(final RecordingState state)
+    private Message firstMessage(final RecordingState state)
     {
         long begin = state.start();
         while (true)

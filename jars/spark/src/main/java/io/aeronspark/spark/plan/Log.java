@@ -1,5 +1,6 @@
 package io.aeronspark.spark.plan;
 
+import io.aeronspark.spark.option.ReadOptions;
 import java.util.List;
 
 /** The recordings of one Aeron stream. Its calls can wait for an archive. */
@@ -16,6 +17,19 @@ public interface Log extends Boundaries, RecordedBytes
 
     /** Throw OptionError, which names similar streams, if the stream has no recording and no archive records it. */
     void checkRecorded(List<RecordingState> states);
+
+    /** Return a value that differs after a restart of an archive, which forgets the requests to record. */
+    Object run();
+
+    /** Whether an archive records the stream, with or without a publisher. */
+    boolean isRecorded();
+
+    /**
+     * Start the recording of the stream in the first archive.
+     *
+     * @throws io.aeronspark.spark.error.OptionError if option 'record' forbids that, or the archive cannot receive it.
+     */
+    void startRecording(ReadOptions options, boolean wasRecorded);
 
     /** Return the complete messages of {@code [begin, end)}, both ends of messages. */
     List<Message> messages(RecordingState state, long begin, long end);

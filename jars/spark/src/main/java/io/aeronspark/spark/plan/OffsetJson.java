@@ -84,6 +84,26 @@ public final class OffsetJson
     }
 
     /**
+     * Return the text of the ends of a stream's recordings for a query's progress.
+     *
+     * @param lag unread bytes by recording after the last planned batch, or null before the first one.
+     */
+    static String report(final Map<String, Long> ends, final Map<String, Long> lag, final SourceStream stream)
+    {
+        final List<String> parts = new ArrayList<>();
+        if (lag != null)
+        {
+            final long total = lag.values().stream().mapToLong(Long::longValue).sum();
+            add(parts, "lag", "{\"bytes\": " + total + ", \"partitions\": " +
+                object(lag, (bytes) -> "{\"bytes\": " + bytes + "}") + "}");
+        }
+        add(parts, "recordings", object(ends, String::valueOf));
+        add(parts, "stream", stream(stream));
+        add(parts, "v", String.valueOf(VERSION));
+        return "{" + String.join(", ", parts) + "}";
+    }
+
+    /**
      * Parse the text of an offset.
      *
      * @throws DataFormatError for another version, another source's offset, or a damaged one.

@@ -6,9 +6,11 @@ import java.util.Arrays;
 import java.util.Collection;
 import java.util.Comparator;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 
 /**
  * Divides the messages of recordings that overlap, so that a query reads each message once. Two recordings have the same
@@ -22,6 +24,7 @@ final class Overlaps
 
     private final Log log;
     private final Inspection inspection;
+    private final Map<Kind, List<RecordingState>> alike = new LinkedHashMap<>();
     private final Map<String, Boolean> known = new HashMap<>();
 
     /** A range of a batch query, and its recording. */
@@ -29,10 +32,170 @@ final class Overlaps
     {
     }
 
-    Overlaps(final Log log)
+    /** What recordings of the same log have in common. */
+    private record Kind(int streamId, int initialTermId, int termLength)
+    {
+        static Kind of(final RecordingState state)
+        {
+            return new Kind(state.streamId(), state.initialTermId(), state.termLength());
+        }
+    }
+
+    Overlaps(final Log log, final Collection<RecordingState> states)
     {
         this.log = log;
         this.inspection = new Inspection(log);
+        for (final RecordingState state : states)
+        {
+            if (state.end() > state.start())
+            {
+                alike.computeIfAbsent(Kind.of(state), (kind) -> new ArrayList<>()).add(state);
+            }
+        }
+    }
+
+    /** Whether another recording has the messages from {@code position} to the start of {@code state}. */
+    boolean have(final RecordingState state, final long position)
+    {
+        return of(state).stream().anyMatch((other) -> other.start() <= position);
+    }
+
+    /** Return the positions after the messages that the query has read in another recording. */
+    Map<String, Long> skip(final Map<String, Long> positions)
+    {
+        final Map<String, Long> found = new HashMap<>(positions);
+        boolean isChanged = true;
+        while (isChanged)
+        {
+            isChanged = false;
+            for (final RecordingState state : candidates())
+            {
+                final long at = found.get(state.key());
+                long reached = at;
+                if (at < state.end())
+                {
+                    for (final RecordingState other : of(state))
+                    {
+                        reached = other.start() <= at ? Math.max(reached, found.get(other.key())) : reached;
+                    }
+                }
+                reached = Math.min(reached, state.end());
+                if (reached > at)
+                {
+                    found.put(state.key(), reached);
+                    isChanged = true;
+                }
+            }
+        }
+        return found;
+    }
+
+    /**
+     * Return {@code states} with ends up to which a batch may read them from {@code positions}, those of {@link #skip}:
+     * of several recordings at the same position the one that reaches farthest is read, up to the start of another one.
+     * The result is only for planning.
+     */
+    List<RecordingState> shareOut(final Collection<RecordingState> states, final Map<String, Long> positions)
+    {
+        final Map<String, RecordingState> byKey = new HashMap<>();
+        states.forEach((state) -> byKey.put(state.key(), state));
+        final Map<String, Long> ends = new HashMap<>();
+        for (final RecordingState candidate : candidates())
+        {
+            final RecordingState state = byKey.get(candidate.key());
+            final long at = positions.get(candidate.key());
+            if (state == null || at >= state.end())
+            {
+                continue;
+            }
+            for (final RecordingState overlapping : of(candidate))
+            {
+                final RecordingState other = byKey.get(overlapping.key());
+                if (other != null && other.start() > at)
+                {
+                    ends.merge(state.key(), inspection.atMessage(state, other.start()), Math::min);
+                }
+                else if (other != null && positions.get(other.key()) == at && reachesFarther(other, state))
+                {
+                    ends.merge(state.key(), at, Math::min);
+                }
+            }
+        }
+        final List<RecordingState> shared = new ArrayList<>();
+        for (final RecordingState state : states)
+        {
+            final long end = ends.getOrDefault(state.key(), state.end());
+            shared.add(end < state.end() ? state.endingAt(end) : state);
+        }
+        return shared;
+    }
+
+    /** Return the positions of recordings without rows in a batch that keep up with those read in their place. */
+    Map<String, Long> waiting(final Map<String, Long> begins, final Map<String, Long> ends)
+    {
+        final Map<String, Long> waiting = skip(ends);
+        waiting.keySet().removeIf((key) -> !ends.get(key).equals(begins.get(key)));
+        return waiting;
+    }
+
+    /** Return the recordings whose unread messages are all in another one, which comes first. */
+    Set<String> covered(final Map<String, Long> positions)
+    {
+        final Set<String> covered = new HashSet<>();
+        for (final RecordingState state : candidates())
+        {
+            final long at = positions.get(state.key());
+            if (at < state.end() &&
+                of(state).stream().anyMatch((other) -> other.start() <= at && reachesFarther(other, state)))
+            {
+                covered.add(state.key());
+            }
+        }
+        return covered;
+    }
+
+    /** Return the first positions of a query, so that {@link #skip} skips nothing that one of the positions wants. */
+    Map<String, Long> earliestWanted(final Map<String, Long> positions)
+    {
+        final Map<String, Long> found = new HashMap<>(positions);
+        for (final RecordingState state : candidates())
+        {
+            for (final RecordingState other : of(state))
+            {
+                final long wanted = positions.get(other.key());
+                if (wanted < found.get(state.key()) && wanted < inspection.lastMessage(other))
+                {
+                    found.put(state.key(), Math.max(state.start(), wanted));
+                }
+            }
+        }
+        return found;
+    }
+
+    /** The recordings with the stream id, initial term id and term length of another one. */
+    private List<RecordingState> candidates()
+    {
+        return alike.values().stream().filter((states) -> states.size() > 1).flatMap(List::stream).toList();
+    }
+
+    /** Return the other recordings with the same log where they overlap {@code state}. */
+    private List<RecordingState> of(final RecordingState state)
+    {
+        final List<RecordingState> found = new ArrayList<>();
+        for (final RecordingState other : alike.getOrDefault(Kind.of(state), List.of()))
+        {
+            if (!other.key().equals(state.key()) && haveSameLog(state, other))
+            {
+                found.add(other);
+            }
+        }
+        return found;
+    }
+
+    private static boolean reachesFarther(final RecordingState one, final RecordingState other)
+    {
+        final int byEnd = Long.compare(one.end(), other.end());
+        return byEnd > 0 || byEnd == 0 && RecordingKey.ORDER.compare(one.key(), other.key()) > 0;
     }
 
     /** Return the ranges without the messages that another of them has; in the order of {@code wanted}. */
@@ -46,7 +209,7 @@ final class Overlaps
             .thenComparing((Wanted one) -> one.range.key(), RecordingKey.ORDER));
         for (final Wanted one : ordered)
         {
-            final long start = firstMissing(one, kept.values());
+            final long start = firstMissing(one, kept);
             if (start < one.range.end())
             {
                 kept.put(one.range.key(), new Wanted(one.range.part(start, one.range.end()), one.state));
@@ -64,14 +227,14 @@ final class Overlaps
         return ranges;
     }
 
-    private long firstMissing(final Wanted one, final Collection<Wanted> kept)
+    private long firstMissing(final Wanted one, final Map<String, Wanted> kept)
     {
         final List<Range> others = new ArrayList<>();
-        for (final Wanted other : kept)
+        for (final RecordingState other : of(one.state))
         {
-            if (haveSameLog(one.state, other.state))
+            if (kept.containsKey(other.key()))
             {
-                others.add(other.range);
+                others.add(kept.get(other.key()).range);
             }
         }
         long start = one.range.start();
@@ -102,8 +265,7 @@ final class Overlaps
     {
         final long start = Math.max(one.start(), other.start());
         final long end = Math.min(one.end(), other.end());
-        if (start >= end || one.streamId() != other.streamId() || one.initialTermId() != other.initialTermId() ||
-            one.termLength() != other.termLength())
+        if (start >= end)
         {
             return false;
         }

@@ -8,6 +8,7 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
 import java.util.function.Predicate;
+import java.util.stream.Collectors;
 
 /**
  * The next positions of a query: in {@code recordings}, and for finished recordings in {@code done}. The rules of the
@@ -64,6 +65,19 @@ public record QueryOffset(
         final Map<String, Long> positions = new LinkedHashMap<>(recordings);
         done.forEach((key, one) -> positions.put(key, one.position()));
         return positions;
+    }
+
+    /** Return the archives of its recordings. */
+    Set<String> archives()
+    {
+        return positions().keySet().stream().map(RecordingKey::archive).collect(Collectors.toSet());
+    }
+
+    /** Return this offset with the marks of its positions, and the payload, which can be null. */
+    QueryOffset completed(final Map<String, Mark> newMarks, final String newPayload)
+    {
+        return new QueryOffset(
+            recordings, fingerprints, done, origin, initial, joined, turn, stream, begins, newMarks, newPayload);
     }
 
     /** Return this offset with the stream; itself if it has that already. Throws OptionError for another stream. */

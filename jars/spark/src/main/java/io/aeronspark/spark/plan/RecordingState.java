@@ -27,4 +27,14 @@ public record RecordingState(
     long startTimestamp,
     long stopTimestamp)
 {
+    /**
+     * Return this state with an earlier end, only for planning. It is active, so that the planner does not regard the
+     * recording as finished there.
+     */
+    RecordingState endingAt(final long position)
+    {
+        return new RecordingState(
+            key, fingerprint, start, position, true, termLength, initialTermId, mtu, streamId, sessionId, channel,
+            startTimestamp, stopTimestamp);
+    }
 }

@@ -1,5 +1,6 @@
 package io.aeronspark.spark.plan;
 
+import io.aeronspark.spark.option.ReadOptions;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -13,7 +14,10 @@ final class MemoryLog implements Log
 
     private final Map<String, RecordingState> states = new TreeMap<>();
     private final Map<String, Integer> contents = new TreeMap<>();
+    private final List<String> requests = new ArrayList<>();
     private boolean hasFiles = true;
+    private boolean isRecorded;
+    private int run;
 
     /** Add a recording of {@code [start, end)} whose bytes are those of other recordings with the same content. */
     RecordingState add(final String key, final long start, final long end, final int session, final int content)
@@ -29,6 +33,23 @@ final class MemoryLog implements Log
     {
         hasFiles = false;
         return this;
+    }
+
+    /** Restart the archive, which forgets the requests to record. */
+    void restart()
+    {
+        run++;
+    }
+
+    void setRecorded()
+    {
+        isRecorded = true;
+    }
+
+    /** The values of option {@code record} in the requests to record. */
+    List<String> requests()
+    {
+        return requests;
     }
 
     @Override
@@ -55,10 +76,29 @@ final class MemoryLog implements Log
     }
 
     @Override
+    public Object run()
+    {
+        return run;
+    }
+
+    @Override
+    public boolean isRecorded()
+    {
+        return isRecorded;
+    }
+
+    @Override
+    public void startRecording(final ReadOptions options, final boolean wasRecorded)
+    {
+        requests.add(options.record());
+    }
+
+    @Override
     public Boundary boundary(
         final RecordingState state, final long start, final long limit, final long end, final long maxRows)
     {
-        final long last = Math.max(limit - limit % FRAME, start);
+        final long most = maxRows == UNCOUNTED ? limit : Math.min(limit, start + maxRows * FRAME);
+        final long last = Math.max(most - most % FRAME, start);
         final long position = last > start ? last : Math.min(start + FRAME, end);
         return new Boundary(position, maxRows == UNCOUNTED ? 0 : (position - start) / FRAME);
     }

@@ -2,14 +2,18 @@ package io.aeronspark.spark.plan;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.aeronspark.spark.error.AeronSparkError;
 import io.aeronspark.spark.error.PythonText;
+import io.aeronspark.spark.option.ReadOptions;
 
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -52,6 +56,7 @@ public final class PlannerAnswers
             {
                 case "mark" -> answer.set("mark", mark(question));
                 case "end" -> answer.set("end", end(question));
+                case "query" -> answer.set("answers", new QueryRun(question).answers(question.required("steps")));
                 default -> offset(question, answer);
             };
         }
@@ -61,10 +66,15 @@ public final class PlannerAnswers
             {
                 throw ex;
             }
-            answer.putObject("error").put("class", ex.getClass().getSimpleName())
-                .put("what", error.what()).put("remedy", error.remedy());
-            return answer;
+            return putError(answer, error);
         }
+    }
+
+    private static ObjectNode putError(final ObjectNode answer, final AeronSparkError error)
+    {
+        answer.putObject("error").put("class", error.getClass().getSimpleName())
+            .put("what", error.what()).put("remedy", error.remedy());
+        return answer;
     }
 
     /** Answer with the text of an offset, and whether it is the one that the case began with. */
@@ -196,5 +206,220 @@ public final class PlannerAnswers
         final List<String> texts = new ArrayList<>();
         array.forEach((text) -> texts.add(text.textValue()));
         return texts;
+    }
+
+    /** A run of a streaming query. */
+    private static final class QueryRun
+    {
+        private final ArrayNode warned = JSON.createArrayNode();
+        private final StreamPlanner planner;
+        private long now;
+
+        QueryRun(final JsonNode question)
+        {
+            final Map<String, String> options = new LinkedHashMap<>();
+            question.required("options").properties().forEach(
+                (one) -> options.put(one.getKey(), one.getValue().textValue()));
+            now = question.required("now").longValue();
+            planner = new StreamPlanner(
+                ReadOptions.of(options, true), () -> now, (finding) -> warned.add(finding.sentence()));
+        }
+
+        /** Answer each step: the operation of the planner on a log at a time. */
+        ArrayNode answers(final JsonNode steps)
+        {
+            final ArrayNode answers = JSON.createArrayNode();
+            for (final JsonNode step : steps)
+            {
+                final ObjectNode answer = answers.addObject();
+                warned.removeAll();
+                now = step.required("now").longValue();
+                try
+                {
+                    answer(step, new FramedLog(step.required("log")), answer);
+                }
+                catch (final RuntimeException ex)
+                {
+                    if (!(ex instanceof AeronSparkError error))
+                    {
+                        throw ex;
+                    }
+                    putError(answer, error);
+                }
+                answer.set("warned", warned.deepCopy());
+            }
+            return answers;
+        }
+
+        private void answer(final JsonNode step, final Log log, final ObjectNode answer)
+        {
+            final QueryOffset start =
+                step.has("start") ? OffsetJson.parse(step.required("start").textValue()) : null;
+            switch (step.required("do").textValue())
+            {
+                case "initial" -> answer.put("text", OffsetJson.write(planner.initial(log)));
+                case "availableNow" -> planner.prepareAvailableNow(log);
+                case "latest" ->
+                {
+                    final QueryOffset end = planner.latest(log, start, step.required("limited").booleanValue());
+                    answer.put("text", OffsetJson.write(end)).put("same", end == start)
+                        .put("report", planner.report());
+                }
+                default ->
+                {
+                    final QueryOffset end = OffsetJson.parse(step.required("end").textValue());
+                    final List<Range> found = planner.between(log, start, end);
+                    final ArrayNode ranges = answer.putArray("ranges");
+                    found.forEach((range) -> put(range, ranges.addArray()));
+                }
+            }
+        }
+
+        private static void put(final Range range, final ArrayNode values)
+        {
+            values.add(range.key()).add(range.fingerprint()).add(range.start()).add(range.end())
+                .add(range.batchEnd()).add(range.termLength());
+            final Mark mark = range.mark();
+            values.add(mark == null ? JSON.nullNode() : JSON.createArrayNode()
+                .add(mark.length()).add(Integer.toUnsignedLong(mark.checksum())));
+        }
+    }
+
+    /** A log with {@code [length, content]} of the frames of each recording; {@code MemoryLog} in Python. */
+    private static final class FramedLog implements Log
+    {
+        private static final int BLOCK = 32;
+
+        private final JsonNode log;
+
+        FramedLog(final JsonNode log)
+        {
+            this.log = log;
+        }
+
+        @Override
+        public List<String> archives()
+        {
+            return texts(log.required("archives"));
+        }
+
+        @Override
+        public List<RecordingState> states()
+        {
+            final List<RecordingState> states = new ArrayList<>();
+            log.required("recordings").forEach((one) -> states.add(new RecordingState(
+                one.required("key").textValue(),
+                one.required("fingerprint").textValue(),
+                one.required("start").longValue(),
+                one.required("end").longValue(),
+                one.required("active").booleanValue(),
+                one.required("termLength").intValue(),
+                one.required("initialTermId").intValue(),
+                one.required("mtu").intValue(),
+                1001,
+                one.required("sessionId").intValue(),
+                "aeron:ipc",
+                one.required("startTimestamp").longValue(),
+                one.required("stopTimestamp").isNull() ? Long.MAX_VALUE : one.required("stopTimestamp").longValue())));
+            return states;
+        }
+
+        private JsonNode recording(final RecordingState state)
+        {
+            for (final JsonNode one : log.required("recordings"))
+            {
+                if (state.key().equals(one.required("key").textValue()))
+                {
+                    return one;
+                }
+            }
+            throw new IllegalStateException(state.key());
+        }
+
+        @Override
+        public RecordingState find(final String key)
+        {
+            throw new UnsupportedOperationException();
+        }
+
+        @Override
+        public void checkRecorded(final List<RecordingState> states)
+        {
+            throw new UnsupportedOperationException();
+        }
+
+        @Override
+        public Object run()
+        {
+            return "";
+        }
+
+        @Override
+        public boolean isRecorded()
+        {
+            return true;
+        }
+
+        @Override
+        public void startRecording(final ReadOptions options, final boolean wasRecorded)
+        {
+            throw new UnsupportedOperationException();
+        }
+
+        @Override
+        public List<Message> messages(final RecordingState state, final long begin, final long end)
+        {
+            final List<Message> found = new ArrayList<>();
+            long at = 0;
+            for (final JsonNode frame : recording(state).required("frames"))
+            {
+                final int content = frame.required(1).intValue();
+                if (at >= begin && at < end)
+                {
+                    final ByteBuffer value = ByteBuffer.allocate(Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN);
+                    found.add(new Message(at, value.putInt(content).array(), content));
+                }
+                at += frame.required(0).longValue();
+            }
+            return found;
+        }
+
+        @Override
+        public Boundary boundary(
+            final RecordingState state, final long start, final long limit, final long end, final long maxRows)
+        {
+            final ArrayNode ends = JSON.createArrayNode();
+            long at = 0;
+            for (final JsonNode frame : recording(state).required("frames"))
+            {
+                at += frame.required(0).longValue();
+                ends.add(at);
+            }
+            return PlannerAnswers.boundary(ends, start, limit, end, maxRows);
+        }
+
+        @Override
+        public byte[] recordedBytes(final RecordingState state, final long position, final int length)
+        {
+            if (!recording(state).required("files").booleanValue() || position < state.start() ||
+                position + length > state.end())
+            {
+                return null;
+            }
+            final ByteBuffer bytes = ByteBuffer.allocate(length).order(ByteOrder.LITTLE_ENDIAN);
+            long at = 0;
+            for (final JsonNode frame : recording(state).required("frames"))
+            {
+                final long frameEnd = at + frame.required(0).longValue();
+                for (; at < frameEnd; at += BLOCK)
+                {
+                    for (int i = 0; at >= position && at < position + length && i < BLOCK; i += 2 * Integer.BYTES)
+                    {
+                        bytes.putInt(frame.required(1).intValue()).putInt((int)(at / BLOCK));
+                    }
+                }
+            }
+            return bytes.array();
+        }
     }
 }
