@@ -24,6 +24,7 @@ from tests.spark_conf import spark_conf
 __all__ = ["check_ended_endpoints", "ended_endpoints"]
 
 FOLDER: Final = Path(__file__).parent
+SOURCES: Final = ("aeron", "aeron-jvm")
 LAST: Final = frozenset({"test_pages.py", "test_quickstart.py"})  # they change settings of the session
 
 
@@ -114,6 +115,12 @@ def stream(node: NodeHandle) -> Iterator[Stream]:
     """A recorded stream that no other test uses."""
     for one in open_stream(node):
         yield one.record()
+
+
+@pytest.fixture(params=SOURCES)
+def source(request: pytest.FixtureRequest, spark: SparkSession) -> str:
+    """The name of the format: of each source, one after the other. The one in Java is inside the session's JVM."""
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -51,10 +51,10 @@ class CollectingSink:
             return sorted(number for batch in self.batches.values() for number in batch)
 
 
-def read_stream(spark: SparkSession, options: Mapping[str, str], **more: object) -> DataFrame:
+def read_stream(spark: SparkSession, options: Mapping[str, str], *, source: str = "aeron", **more: object) -> DataFrame:
     """Return a streaming DataFrame of the raw messages of a stream, from its beginning unless options set a start."""
     defaults = {"payload": "raw", "startingOffsets": "earliest"}
-    return spark.readStream.format("aeron").options(**{**defaults, **options, **_texts(more)}).load()
+    return spark.readStream.format(source).options(**{**defaults, **options, **_texts(more)}).load()
 
 
 def read_batch(spark: SparkSession, options: Mapping[str, str], *, source: str = "aeron", **more: object) -> DataFrame:

@@ -24,14 +24,19 @@ from pyspark.sql.types import StructType
 from aeron_spark.spark.source import AeronDataSource
 from aeron_spark.spark.task_context import BATCH, QUERY, RUN
 from tests.aeron.streams import number, numbered
+from tests.spark.jvm_engine import JvmStreamReader
 
 T = TypeVar("T")
 
 
 def make_source(options: Mapping[str, str], **more: object) -> AeronDataSource:
     """Return the data source for options. As in Spark, their names are in lower case and ``True`` is ``"true"``."""
+    return AeronDataSource({name.lower(): value for name, value in _texts(options, more).items()})
+
+
+def _texts(options: Mapping[str, str], more: Mapping[str, object]) -> dict[str, str]:
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in more.items()}
-    return AeronDataSource({name.lower(): value for name, value in {"payload": "raw", **options, **texts}.items()})
+    return {"payload": "raw", **options, **texts}
 
 
 def read_table(options: Mapping[str, str], schema: StructType | None = None, **more: object) -> pa.Table:
@@ -52,9 +57,13 @@ def read_numbers(options: Mapping[str, str], **more: object) -> list[int]:
 
 
 class Query:
-    """A streaming query that reads, and its checkpoint. ``restart`` keeps the checkpoint and makes a new reader."""
+    """A streaming query that reads, and its checkpoint. ``restart`` keeps the checkpoint and makes a new reader.
 
-    def __init__(self, options: Mapping[str, str], **more: object) -> None:
+    ``source`` is the format's name; ``aeron-jvm`` is called in the JVM of the Spark session.
+    """
+
+    def __init__(self, options: Mapping[str, str], *, source: str = "aeron", **more: object) -> None:
+        self.source = source
         start = {} if "startingTimestamp" in more else {"startingOffsets": "earliest"}
         self.options = {**start, **options}
         self.more = more
@@ -66,8 +75,12 @@ class Query:
     def restart(self, **more: object) -> None:
         """Start the query again from its checkpoint; ``more`` are changed options."""
         self.more |= more
-        source = make_source(self.options, **self.more)
-        self.reader: Any = source.streamReader(source.schema())
+        self.reader: Any
+        if self.source == "aeron":
+            source = make_source(self.options, **self.more)
+            self.reader = source.streamReader(source.schema())
+        else:
+            self.reader = JvmStreamReader(_texts(self.options, self.more))
         self._start: str | None = self.planned_ends[self.committed_batches - 1] if self.committed_batches else None
 
     def run_available_now(self) -> list[list[int]]:
@@ -100,7 +113,7 @@ class Query:
         self.read_bytes = 0
         for partition in self.reader.partitions(start, end):
             self.read_bytes += sum(one.length for one in partition.ranges)
-            for batch in self.reader.read(pickle_and_unpickle(partition)):
+            for batch in self.reader.read(pickle_and_unpickle(partition) if self.source == "aeron" else partition):
                 found += [number(value) for value in batch.column("value").to_pylist()]
         return found
 

@@ -1,4 +1,4 @@
-"""Batch reads of raw messages by both sources: ``aeron``, in Python, and ``aeron-jvm``, inside Spark's JVM.
+"""Reads of raw messages by both sources: ``aeron``, in Python, and ``aeron-jvm``, inside Spark's JVM.
 
 A test with the fixture ``source`` runs on both. Only on ``aeron-jvm`` run those of column pruning, filters, statistics
 and metrics, which need no option there, and the refusals of what it does not read.
@@ -34,19 +34,13 @@ from tests.aeron.streams import (
     own_node,
 )
 from tests.ports import free_port
-from tests.spark.queries import read_batch
+from tests.spark.conftest import SOURCES
+from tests.spark.queries import CollectingSink, read_batch, read_stream, run_to_end
 from tests.spark.two_recordings import ALL, TwoRecordings, two_recordings
 
-SOURCES = ("aeron", "aeron-jvm")
 JVM = "aeron-jvm"
 FAILURES = (PySparkException, Py4JError)  # PySpark does not convert the error of a task in Java
 SEGMENT_LENGTH = 64 * 1024
-
-
-@pytest.fixture(params=SOURCES)
-def source(request: pytest.FixtureRequest) -> str:
-    """The name of the format: of each source, one after the other."""
-    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -303,6 +297,27 @@ def test_the_source_refuses_by_name_what_it_does_not_read(
     with pytest.raises(FAILURES) as raised:
         read_batch(spark, two.options, source=JVM, **options).collect()
     assert text in str(raised.value)
+
+
+def test_a_checkpoint_goes_from_one_source_to_the_other_after_each_batch(
+    spark: SparkSession, stream: Stream, tmp_path: Path
+) -> None:
+    """Each second batch is repeated by the other source: its rows were written, but its commit was lost."""
+    publisher = stream.publisher()
+    seen = CollectingSink()
+    for run in range(4):
+        publisher.send(numbered(10 * run, 10 * run + 10))
+        if run == 2:
+            publisher.stop()
+            publisher = stream.publisher()
+        before = dict(seen.batches)
+        frame = read_stream(spark, stream.options, source=SOURCES[run % 2], maxRowsPerTrigger=6)
+        run_to_end(frame, tmp_path, seen)
+        assert {batch: seen.batches[batch] for batch in before} == before, "a repeated batch has the same rows"
+        assert seen.numbers == list(range(10 * run + 10))
+        last = max((tmp_path / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+        last.unlink()
+        last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
 
 
 def test_payload_auto_reads_raw_messages_and_refuses_the_wire_format(spark: SparkSession, node: NodeHandle) -> None:

@@ -24,10 +24,11 @@ def make_two_streams(node: NodeHandle) -> tuple[Stream, Stream]:
 
 def test_a_query_with_a_checkpoint_of_another_stream_fails_before_any_row_and_names_both_streams(
     node: NodeHandle,
+    source: str,
 ) -> None:
     """Regression: if the old recordings had ended, one sink got rows of two streams without an error."""
     ended, other = make_two_streams(node)
-    query = Query(ended.options)
+    query = Query(ended.options, source=source)
     assert query.run_batch() == [0, 1, 2]
     query.restart(**other.options)
     text = f"the checkpoint is of stream {ended.id} of aeron:ipc, but the query reads stream {other.id} of aeron:ipc"
@@ -38,10 +39,10 @@ def test_a_query_with_a_checkpoint_of_another_stream_fails_before_any_row_and_na
     other.close()
 
 
-def test_a_batch_that_is_planned_again_for_another_stream_fails(node: NodeHandle) -> None:
+def test_a_batch_that_is_planned_again_for_another_stream_fails(node: NodeHandle, source: str) -> None:
     """After a failed batch, Spark plans that batch again before any other call."""
     ended, other = make_two_streams(node)
-    query = Query(ended.options)
+    query = Query(ended.options, source=source)
     assert query.plan_batch()
     query.restart(**other.options)
     query.request_initial_offset()

@@ -55,11 +55,11 @@ def test_an_offset_names_a_recording_by_its_id_or_by_archive_and_id(two: TwoReco
     ) == [10]
 
 
-def test_a_streaming_query_starts_at_given_offsets_the_latest_or_the_earliest(two: TwoRecordings) -> None:
+def test_a_streaming_query_starts_at_given_offsets_the_latest_or_the_earliest(two: TwoRecordings, source: str) -> None:
     named = format_offsets(**{str(two.first.recording_id): two.positions[18], two.second.key: "latest"})
-    assert Query(two.options, startingOffsets=named).run_batch() == [18, 19]
-    assert Query(two.options, startingOffsets="latest").run_batch() == []
-    assert Query(two.options, startingOffsets="earliest").run_batch() == ALL
+    assert Query(two.options, source=source, startingOffsets=named).run_batch() == [18, 19]
+    assert Query(two.options, source=source, startingOffsets="latest").run_batch() == []
+    assert Query(two.options, source=source, startingOffsets="earliest").run_batch() == ALL
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_streaming_query_starts_at_given_offsets_the_latest_or_the_earliest(tw
     ],
 )
 def test_invalid_positions_and_unknown_recordings_are_refused(
-    two: TwoRecordings, wanted: dict[str, object], text: str
+    two: TwoRecordings, source: str, wanted: dict[str, object], text: str
 ) -> None:
     named = {}
     for name, value in wanted.items():
@@ -87,7 +87,7 @@ def test_invalid_positions_and_unknown_recordings_are_refused(
     with pytest.raises(OptionError, match=text):
         read_numbers(two.options, startingOffsets=json.dumps(named))
     with pytest.raises(OptionError, match=text):
-        Query(two.options, startingOffsets=json.dumps(named)).run_batch()
+        Query(two.options, source=source, startingOffsets=json.dumps(named)).run_batch()
     with pytest.raises(OptionError, match=text.replace("startingOffsets", "endingOffsets")):
         read_numbers(two.options, endingOffsets=json.dumps(named))
 
@@ -171,8 +171,8 @@ def test_spark_pushes_filters_down_to_the_source(spark: SparkSession, two: TwoRe
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_a_query_reads_the_range_between_two_offsets(two: TwoRecordings) -> None:
+def test_a_query_reads_the_range_between_two_offsets(two: TwoRecordings, source: str) -> None:
     start = format_offsets(**{str(two.first.recording_id): two.positions[17], two.second.key: two.positions[102]})
     end = format_offsets(**{two.second.key: two.positions[104]})
     assert read_numbers(two.options, startingOffsets=start, endingOffsets=end) == [17, 18, 19, 102, 103]
-    assert Query(two.options, startingOffsets=start).run_batch() == [17, 18, 19, 102, 103, 104]
+    assert Query(two.options, source=source, startingOffsets=start).run_batch() == [17, 18, 19, 102, 103, 104]

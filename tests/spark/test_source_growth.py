@@ -50,10 +50,11 @@ def start_publisher(stream: Stream, first: int, last: int) -> subprocess.Popen[s
 
 
 def test_a_running_query_reads_recordings_that_start_stop_and_are_extended_once(
-    spark: SparkSession, stream: Stream, tmp_path: Path
+    spark: SparkSession, stream: Stream, source: str, tmp_path: Path
 ) -> None:
     seen = CollectingSink()
-    with run_query(read_stream(spark, stream.options, record="never", maxRowsPerTrigger=40), tmp_path, seen) as query:
+    frame = read_stream(spark, stream.options, source=source, record="never", maxRowsPerTrigger=40)
+    with run_query(frame, tmp_path, seen) as query:
         wait_for_query(query, "the first trigger", lambda: query.status["message"] == "Waiting for data to arrive")
         first = stream.publisher()
         first.send(numbered(0, 100))
@@ -74,10 +75,10 @@ def test_a_running_query_reads_recordings_that_start_stop_and_are_extended_once(
     assert first.key in end
 
 
-def test_each_run_reads_the_extension_since_the_last_run(stream: Stream) -> None:
+def test_each_run_reads_the_extension_since_the_last_run(stream: Stream, source: str) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, 10))
-    query = Query(stream.options, record="never")
+    query = Query(stream.options, source=source, record="never")
     for run in (1, 2, 3):
         publisher.stop()
         assert query.run_available_now() == [list(range(10 * run - 10, 10 * run))]
@@ -86,10 +87,10 @@ def test_each_run_reads_the_extension_since_the_last_run(stream: Stream) -> None
             publisher.send(numbered(10 * run, 10 * run + 10))
 
 
-def test_an_offset_omits_a_finished_recording_and_has_it_again_after_an_extension(stream: Stream) -> None:
+def test_an_offset_omits_a_finished_recording_and_has_it_again_after_an_extension(stream: Stream, source: str) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, 3))
-    query = Query(stream.options, record="never")
+    query = Query(stream.options, source=source, record="never")
     assert query.run_batch() == [0, 1, 2]
     assert publisher.key in query.last_offset["recordings"]
     publisher.stop()
@@ -107,9 +108,9 @@ def test_an_offset_omits_a_finished_recording_and_has_it_again_after_an_extensio
     assert query.run_batch() is None
 
 
-def test_an_available_now_run_leaves_later_recordings_to_the_next_run(stream: Stream) -> None:
+def test_an_available_now_run_leaves_later_recordings_to_the_next_run(stream: Stream, source: str) -> None:
     stream.publisher().send(numbered(0, 10))
-    query = Query(stream.options, maxRowsPerTrigger=4)
+    query = Query(stream.options, source=source, maxRowsPerTrigger=4)
     query.reader.prepareForTriggerAvailableNow()
     assert query.run_batch() == [0, 1, 2, 3]
     late = stream.publisher()

@@ -54,7 +54,9 @@ def lags(query: Query) -> dict[str, int]:
     return dict(lag.recordings)
 
 
-def test_the_listener_reports_the_lag_after_each_batch(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
+def test_the_listener_reports_the_lag_after_each_batch(
+    spark: SparkSession, stream: Stream, source: str, tmp_path: Path
+) -> None:
     one, other = stream.publisher(), stream.publisher()
     one.send(numbered(0, 9))
     other.send(numbered(9, 15))
@@ -69,7 +71,7 @@ def test_the_listener_reports_the_lag_after_each_batch(spark: SparkSession, stre
     listener = LagListener(report, prometheus="127.0.0.1:0")
     spark.streams.addListener(listener)
     try:
-        frame = read_stream(spark, stream.options, maxRowsPerTrigger=5)
+        frame = read_stream(spark, stream.options, source=source, maxRowsPerTrigger=5)
         writer = frame.writeStream.foreachBatch(CollectingSink()).option("checkpointLocation", str(tmp_path))
         query = begin(writer.queryName("lagging").trigger(availableNow=True).start)
         assert query.awaitTermination(QUERY_TIMEOUT_S)
@@ -102,6 +104,11 @@ def test_the_listener_reports_the_lag_after_each_batch(spark: SparkSession, stre
     reports = [json.loads(one.sources[0].latestOffset) for one in batches]
     assert all(one["recordings"] == latest["recordings"] for one in reports)
     assert [one["lag"]["bytes"] for one in reports] == [10 * MESSAGE, 5 * MESSAGE, 0]
+    # Spark has no metrics of a source in Python.
+    metrics = [
+        {} if source == "aeron" else {"lagBytes": str(one["lag"]["bytes"]), "recordings": "2"} for one in reports
+    ]
+    assert all(one.items() <= batch.sources[0].metrics.items() for one, batch in zip(metrics, batches, strict=True))
 
 
 def test_the_lag_of_a_stream_of_a_server_has_seconds_by_its_commit_times(server: StreamServer) -> None:

@@ -26,22 +26,23 @@ each_limit = pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS.keys()
 
 
 @each_limit
-def test_15_messages_with_a_limit_of_5_are_3_batches(stream: Stream, limit: dict[str, int]) -> None:
+def test_15_messages_with_a_limit_of_5_are_3_batches(stream: Stream, source: str, limit: dict[str, int]) -> None:
     stream.publisher().send(numbered(0, 15))
-    found = Query(stream.options, **limit).run_available_now()
+    found = Query(stream.options, source=source, **limit).run_available_now()
     assert found == [list(range(first, first + 5)) for first in (0, 5, 10)]
-    assert Query(stream.options, **limit).run_batch(limited=False) == list(range(15)), "Trigger.Once has no limit"
+    assert Query(stream.options, source=source, **limit).run_batch(limited=False) == list(range(15)), (
+        "Trigger.Once has no limit"
+    )
 
 
 def test_a_processing_time_trigger_obeys_the_limits_while_the_source_grows(
-    spark: SparkSession, stream: Stream, tmp_path: Path
+    spark: SparkSession, stream: Stream, source: str, tmp_path: Path
 ) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, 12))
     seen = CollectingSink()
-    with run_query(
-        read_stream(spark, stream.options, maxRowsPerTrigger=5), tmp_path, seen, processingTime="0 seconds"
-    ) as query:
+    frame = read_stream(spark, stream.options, source=source, maxRowsPerTrigger=5)
+    with run_query(frame, tmp_path, seen, processingTime="0 seconds") as query:
         wait_for_query(query, "12 rows", lambda: len(seen.numbers) >= 12)
         assert seen.sizes == [5, 5, 2]
         publisher.send(numbered(12, 19))
@@ -66,36 +67,40 @@ def test_a_batch_waits_for_min_bytes_at_most_as_long_as_max_trigger_delay(
     assert now.sizes == [15], "AvailableNow must not wait for more"
 
 
-def test_there_is_no_batch_below_min_bytes_and_one_of_all_rows_at_min_bytes(stream: Stream) -> None:
+def test_there_is_no_batch_below_min_bytes_and_one_of_all_rows_at_min_bytes(stream: Stream, source: str) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, 9))
-    query = Query(stream.options, minBytesPerTrigger=10 * MESSAGE, maxTriggerDelay="1h")
+    query = Query(stream.options, source=source, minBytesPerTrigger=10 * MESSAGE, maxTriggerDelay="1h")
     assert query.run_batch() == [], "Spark runs the first batch even if it is empty"
     assert query.run_batch() is None
     publisher.send(numbered(9, 10))
     assert query.run_batch() == list(range(10))
 
 
-def test_a_message_larger_than_the_limit_is_a_separate_batch(stream: Stream) -> None:
+def test_a_message_larger_than_the_limit_is_a_separate_batch(stream: Stream, source: str) -> None:
     large = numbered(2, 3, 20_000)  # this message is fragmented
     stream.publisher().send([*numbered(0, 2), *large, *numbered(3, 5)])
-    assert Query(stream.options, maxBytesPerTrigger=2 * MESSAGE).run_available_now() == [[0, 1], [2], [3, 4]]
-    assert Query(stream.options, maxBytesPerTrigger=1).run_available_now() == [[0], [1], [2], [3], [4]]
+    assert Query(stream.options, source=source, maxBytesPerTrigger=2 * MESSAGE).run_available_now() == [
+        [0, 1],
+        [2],
+        [3, 4],
+    ]
+    assert Query(stream.options, source=source, maxBytesPerTrigger=1).run_available_now() == [[0], [1], [2], [3], [4]]
 
 
-def test_the_limits_of_rows_and_bytes_apply_together(stream: Stream) -> None:
+def test_the_limits_of_rows_and_bytes_apply_together(stream: Stream, source: str) -> None:
     stream.publisher().send([*numbered(0, 9, 10), *numbered(9, 12, 1_000), *numbered(12, 14, 10)])
-    found = Query(stream.options, maxRowsPerTrigger=4, maxBytesPerTrigger=1_200).run_available_now()
+    found = Query(stream.options, source=source, maxRowsPerTrigger=4, maxBytesPerTrigger=1_200).run_available_now()
     # The limit of rows applies to the small messages, that of bytes to the large ones: 64 + 1056 fit, 2 * 1056 do not.
     assert [len(batch) for batch in found] == [4, 4, 2, 1, 3]
     assert list(chain(*found)) == list(range(14))
 
 
-def test_a_limit_is_divided_evenly_over_recordings_of_different_lengths(stream: Stream) -> None:
+def test_a_limit_is_divided_evenly_over_recordings_of_different_lengths(stream: Stream, source: str) -> None:
     for first, count in ((0, 60), (1_000, 6), (2_000, 6)):
         stream.publisher().send(numbered(first, first + count))
     for limit in ({"maxRowsPerTrigger": 15}, {"maxBytesPerTrigger": 15 * MESSAGE}):
-        found = Query(stream.options, **limit).run_available_now()
+        found = Query(stream.options, source=source, **limit).run_available_now()
         assert [len(batch) for batch in found] == [15, 15, 15, 15, 12], limit
         counts = [Counter(number // 1_000 for number in batch) for batch in found]
         assert counts[0] == {0: 5, 1: 5, 2: 5}, limit
@@ -104,12 +109,13 @@ def test_a_limit_is_divided_evenly_over_recordings_of_different_lengths(stream: 
 
 def test_each_recording_is_read_equally_often_when_a_batch_has_fewer_rows_than_there_are_recordings(
     stream: Stream,
+    source: str,
 ) -> None:
     recordings = 7
     publishers = [stream.publisher() for _ in range(recordings)]
     for index, publisher in enumerate(publishers):
         publisher.send(numbered(1_000 * index, 1_000 * index + 50))
-    query = Query(stream.options, maxRowsPerTrigger=1)
+    query = Query(stream.options, source=source, maxRowsPerTrigger=1)
     taken: Counter[int] = Counter()
     for batches in range(1, 4 * recordings + 1):
         (one,) = query.run_batch() or []

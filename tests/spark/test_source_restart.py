@@ -20,7 +20,7 @@ class SinkFailure(Exception):
 
 
 def test_a_query_from_the_latest_offset_loses_no_row_when_its_first_batch_fails(
-    spark: SparkSession, stream: Stream, tmp_path: Path
+    spark: SparkSession, stream: Stream, source: str, tmp_path: Path
 ) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, 10))
@@ -29,7 +29,7 @@ def test_a_query_from_the_latest_offset_loses_no_row_when_its_first_batch_fails(
         raise SinkFailure(f"batch {batch}")
 
     seen = CollectingSink(before_batch=fail)
-    frame = read_stream(spark, stream.options, startingOffsets="latest")
+    frame = read_stream(spark, stream.options, source=source, startingOffsets="latest")
     with pytest.raises(StreamingQueryException, match="SinkFailure"):
         run_to_end(frame, tmp_path, seen, processingTime="0 seconds")
     assert not list((tmp_path / "commits").glob("[0-9]*")), "the first batch must have failed"
@@ -39,10 +39,10 @@ def test_a_query_from_the_latest_offset_loses_no_row_when_its_first_batch_fails(
     assert seen.numbers == list(range(10, 30))
 
 
-def test_a_repeated_first_batch_has_the_same_rows_while_recordings_start_and_stop(stream: Stream) -> None:
+def test_a_repeated_first_batch_has_the_same_rows_while_recordings_start_and_stop(stream: Stream, source: str) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, 10))
-    query = Query(stream.options, startingOffsets="latest")
+    query = Query(stream.options, source=source, startingOffsets="latest")
     query.request_initial_offset()
     publisher.send(numbered(10, 14))
     stream.publisher().send(numbered(100, 103))
@@ -60,10 +60,10 @@ def test_a_repeated_first_batch_has_the_same_rows_while_recordings_start_and_sto
     assert len(found) == 2
 
 
-def test_an_empty_first_batch_that_is_repeated_keeps_the_initial_offset(stream: Stream) -> None:
+def test_an_empty_first_batch_that_is_repeated_keeps_the_initial_offset(stream: Stream, source: str) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, 10))
-    query = Query(stream.options, startingOffsets="latest")
+    query = Query(stream.options, source=source, startingOffsets="latest")
     assert query.plan_batch()
     publisher.send(numbered(10, 14))
     for _ in range(2):
@@ -120,13 +120,13 @@ def test_a_query_that_stops_and_fails_while_its_source_grows_reads_each_row_once
 
 
 def test_a_query_that_restarts_at_random_points_reads_each_row_of_changing_recordings_once(
-    stream: Stream, rng: random.Random
+    stream: Stream, source: str, rng: random.Random
 ) -> None:
     written: list[int] = []
     read: dict[int, list[int]] = {}
     active = [stream.publisher()]
     stopped: list[PublishedRecording] = []
-    query = Query(stream.options, record="never", maxRowsPerTrigger=9)
+    query = Query(stream.options, source=source, record="never", maxRowsPerTrigger=9)
 
     def grow() -> None:
         publisher = rng.choice(active)

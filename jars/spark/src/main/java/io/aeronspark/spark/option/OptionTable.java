@@ -52,6 +52,13 @@ final class OptionTable
         return byName.getOrDefault(lower(name), List.of());
     }
 
+    /** Whether the option with this name is for batch reads, and not for streaming reads. */
+    boolean isForBatchReadsOnly(final String name)
+    {
+        return named(name).stream().anyMatch((option) -> option.isIn(Where.READ_BATCH)) &&
+            named(name).stream().noneMatch((option) -> option.isIn(Where.READ_STREAM));
+    }
+
     /** Whether Spark itself passes an option with this name, in lower case, to a source or a sink. */
     boolean isOfSpark(final String lower)
     {

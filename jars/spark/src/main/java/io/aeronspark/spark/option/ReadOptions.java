@@ -108,6 +108,31 @@ public record ReadOptions(
         return read;
     }
 
+    /**
+     * Parse options of which it is not known yet whether a batch or a streaming query reads.
+     *
+     * @throws OptionError for what both refuse.
+     */
+    public static ReadOptions ofAnyRead(final Map<String, String> options)
+    {
+        try
+        {
+            return of(options, true);
+        }
+        catch (final OptionError ofStream)
+        {
+            try
+            {
+                return of(options, false);
+            }
+            catch (final OptionError ofBatch)
+            {
+                // An option that only a batch has means a batch.
+                throw options.keySet().stream().anyMatch(OptionTable.INSTANCE::isForBatchReadsOnly) ? ofBatch : ofStream;
+            }
+        }
+    }
+
     /** The bounds of a batch read; a streaming read has none. */
     public Bounds bounds()
     {

@@ -14,7 +14,7 @@ import org.apache.spark.sql.types.StructType;
 /** Takes the columns and filters of one query. */
 final class AeronScanBuilder implements ScanBuilder, SupportsPushDownRequiredColumns, SupportsPushDownV2Filters
 {
-    private final ReadOptions options;
+    private final Map<String, String> options;
     private final PushedFilters filters = new PushedFilters();
     private StructType schema;
 
@@ -23,9 +23,9 @@ final class AeronScanBuilder implements ScanBuilder, SupportsPushDownRequiredCol
      */
     AeronScanBuilder(final StructType schema, final Map<String, String> options)
     {
-        this.options = ReadOptions.of(options, false);
+        this.options = options;
         this.schema = schema;
-        Refusals.check(this.options, schema, RawSchema.ALL);
+        Refusals.check(ReadOptions.ofAnyRead(options), schema, RawSchema.ALL);
     }
 
     @Override

@@ -45,7 +45,7 @@ final class AeronTable implements Table, SupportsRead
     @Override
     public Set<TableCapability> capabilities()
     {
-        return Set.of(TableCapability.BATCH_READ);
+        return Set.of(TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ);
     }
 
     @Override
