@@ -24,11 +24,10 @@ from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServ
 from aeron_spark.aeron.publications import BatchPublication
 from aeron_spark.client import Client
 from aeron_spark.endpoint.access import ClientAccess
-from aeron_spark.endpoint.client_endpoint import make_endpoint
+from aeron_spark.endpoint.client_endpoint import ClientEndpoint
 from aeron_spark.endpoint.connection import Connection
 from aeron_spark.endpoint.links import Link
 from aeron_spark.endpoint.loop import Loop
-from aeron_spark.endpoint.runtime import Runtime
 from aeron_spark.endpoint.server_endpoint import ServerEndpoint
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.facts import Bus
@@ -111,16 +110,17 @@ class BenchmarkServer(BenchmarkEndpoint):
         self.messages = 0
         self.size = 0
         options, loop = LiveOptions(OPTIONS), Loop("aeron-spark-server")
-        runtime = Runtime(loop, lambda: options.value, Bus(), BenchmarkConnection)
         self.server = ServerEndpoint(
-            runtime,
+            loop,
             lambda: AeronServerTransport(self.aeron, idle=idle),
             ClientAccess(MemoryPeerStore(), options, StoredBans(), loop.executor(OPTIONS.deciders, "deciders")),
             options,
+            Bus(),
+            BenchmarkConnection,
         )
-        runtime.listeners.add("connect", self._connected)
-        runtime.message_listeners.add(str, self._stop_encrypting)
-        runtime.message_listeners.add(bytes, self._count)
+        self.server.listeners.add("connect", self._connected)
+        self.server.message_listeners.add(str, self._stop_encrypting)
+        self.server.message_listeners.add(bytes, self._count)
         self.server.start([self.addresses["udp"], self.addresses["ipc"]])
 
     def statistics(self) -> dict[str, int]:
@@ -270,7 +270,7 @@ class BenchmarkClients(BenchmarkEndpoint):
         def open_transport() -> AeronClientTransport:
             return AeronClientTransport(self.aeron, address, idle=self.idle)
 
-        return Client(make_endpoint(open_transport, name, store or self.store, options, BenchmarkConnection))
+        return Client(ClientEndpoint(open_transport, name, store or self.store, options, BenchmarkConnection))
 
 
 def main(role: str, *arguments: str) -> None:

@@ -10,7 +10,6 @@ from aeron_spark.endpoint.bulk_opening import BulkLinkService
 from aeron_spark.endpoint.connection import Connection, ConnectionCore
 from aeron_spark.endpoint.endpoint import Endpoint
 from aeron_spark.endpoint.loop import Loop
-from aeron_spark.endpoint.runtime import Runtime
 from aeron_spark.endpoint.server_endpoint import ServerEndpoint
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.facts import Bus
@@ -21,7 +20,7 @@ from aeron_spark.server.event_log import EventLog
 from aeron_spark.transport.api import ServerAddress, ServerTransport
 
 
-class MessageServer(Endpoint):
+class MessageServer(Endpoint[ServerEndpoint]):
     """Composes the endpoint of a server as ``Server`` does, and has its methods for messages and calls."""
 
     def __init__(
@@ -37,19 +36,19 @@ class MessageServer(Endpoint):
     ) -> None:
         self.events: Final = events or EventLog(Bus())
         self.facts: Final = self.events.facts
-        self.runtime: Final = Runtime(
-            loop or Loop("aeron-spark-server"), lambda: options.value, self.facts, connection_class
-        )
-        deciders = self.runtime.loop.executor(options.value.deciders, "aeron-spark-decider")
+        loop = loop or Loop("aeron-spark-server")
+        deciders = loop.executor(options.value.deciders, "aeron-spark-decider")
         self.endpoint: Final = ServerEndpoint(
-            self.runtime,
+            loop,
             open_transport,
             ClientAccess(store, options, bans or StoredBans(), deciders),
             options,
-            log_space,
+            self.facts,
+            connection_class,
         )
+        self.endpoint.log_space = log_space
         self.endpoint.add_service(lambda connection: BulkLinkService(self.endpoint, connection).offer())
-        super().__init__(self.runtime)
+        super().__init__(self.endpoint)
 
     @property
     def addresses(self) -> tuple[ServerAddress, ...]:
@@ -75,7 +74,7 @@ class MessageServer(Endpoint):
         return iter(self.connections)
 
     def on_message(self, kind: type, listener: Callable[[Connection, Any], object]) -> None:
-        self.runtime.message_listeners.add(kind, listener)
+        self.endpoint.message_listeners.add(kind, listener)
 
     def start(self, addresses: Sequence[ServerAddress], optional: Sequence[ServerAddress] = ()) -> None:
         self.endpoint.start(addresses, optional)

@@ -18,7 +18,7 @@ _SET_BY_PROGRAMS: Final = """
     Bus._subscribers ClientTable._grants Connection.data OperatorService._commands
     ConnectionCore.disconnect_listeners EndpointListeners._by_event ErrorCodes._codes GlobalObjects._factories
     GlobalObjects._names GlobalObjects._objects Listeners._by_class Listeners._found _Found._by_class
-    MemoryPeerStore._authorized MemoryPeerStore._known ServerEndpoint._services Readiness._conditions Runtime.pools
+    MemoryPeerStore._authorized MemoryPeerStore._known ServerEndpoint._services Readiness._conditions
     ServerEndpoint.addresses ServerMetrics._families Types._classes Types._ids
 """
 # Entries that outlast the end of a client within a bound: waits of ids, rates, used cookies, totals, subjects of log

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from aeron_spark.endpoint.runtime import Runtime
+from aeron_spark.endpoint.endpoint import EndpointCore
 from aeron_spark.waiting import wait_for
 from tests.remains import remains_in
 
@@ -17,23 +17,23 @@ TIMEOUT_S: Final = 60.0  # of listeners that run after the end; an idle machine 
 
 
 @pytest.fixture(scope="module", autouse=True)
-def ended_endpoints() -> Iterator[list[Runtime]]:
+def ended_endpoints() -> Iterator[list[EndpointCore]]:
     """Note each endpoint of this process that ends, and check those that end after the tests of a module."""
-    ended: list[Runtime] = []
-    stop = Runtime.stop
+    ended: list[EndpointCore] = []
+    stop = EndpointCore.stop
 
-    def stop_and_note(runtime: Runtime) -> None:
-        stop(runtime)
-        ended.append(runtime)
+    def stop_and_note(endpoint: EndpointCore) -> None:
+        stop(endpoint)
+        ended.append(endpoint)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Runtime, "stop", stop_and_note)
+        patched.setattr(EndpointCore, "stop", stop_and_note)
         yield ended
     check_remains(ended)
 
 
 @pytest.fixture(autouse=True)
-def check_ended_endpoints(ended_endpoints: list[Runtime]) -> Iterator[None]:
+def check_ended_endpoints(ended_endpoints: list[EndpointCore]) -> Iterator[None]:
     """Check that the endpoints that end with a test keep nothing of what came and went."""
     yield
     check_remains(ended_endpoints)

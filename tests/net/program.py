@@ -204,7 +204,7 @@ class ServerProgram:
 
 def mtus_of(client: Any) -> list[int]:
     """Return the MTU of each open bulk link of a client that has searched for the largest one."""
-    bulk_links = list(client._runtime.bulk_links._by_token.values())
+    bulk_links = list(client._endpoint.bulk_links._by_token.values())
     return [MTU_BYTES if one.watch is None else one.watch.mtu_bytes for one in bulk_links if not one.closed]
 
 

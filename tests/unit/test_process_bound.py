@@ -100,7 +100,7 @@ def test_a_child_does_not_wait_for_a_lock_that_a_thread_of_its_parent_holds(worl
     _, client = world.pair()
     connection = client._endpoint.require_connection()
     proxy = client.remote("catalog")
-    with connection.state_lock, client._streams_lock, client._runtime.loop.lock:
+    with connection.state_lock, client._streams_lock, client._endpoint.loop.lock:
         results = in_child(
             client.ping, lambda: client.send(b"x"), client.streams, proxy.describe, lambda: client.close()
         )

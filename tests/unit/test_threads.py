@@ -26,7 +26,6 @@ KINDS: Final = {
     "self.executor": "pool",
     "loop.condition": "condition",
     "owner.loop.condition": "condition",
-    "runtime.loop.executor": "pool",
 }
 MAKERS: Final = ("executor", "condition")  # methods of ``Loop`` that make one for their callers
 Site = tuple[str, str, str]  # module, class or function or "module", kind

@@ -16,7 +16,7 @@ from aeron_spark import node
 from aeron_spark.aeron.client import ClientLease, lease_client
 from aeron_spark.aeron.driver import ports_of_server
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
-from aeron_spark.endpoint.client_endpoint import ClientEndpoint, make_endpoint
+from aeron_spark.endpoint.client_endpoint import ClientEndpoint
 from aeron_spark.endpoint.connection import Connection
 from aeron_spark.errors import ConnectError, EndedError
 from aeron_spark.keys.key_files import ipc_server, network_server
@@ -130,7 +130,7 @@ def make_aeron_endpoint(
     """
     dialer = AeronDialer(address, store, options)
     try:
-        endpoint = make_endpoint(dialer.dial, dialer.server_name, dialer.store, dialer.options, connection_class)
+        endpoint = ClientEndpoint(dialer.dial, dialer.server_name, dialer.store, dialer.options, connection_class)
         endpoint.on_closed = dialer.close
         if opens:
             endpoint.open(partial(dialer.dial_until, deadline))

@@ -50,7 +50,7 @@ STREAM_CALL_TIMEOUT_S: Final = 20.0  # of one stream request, including an outag
 STREAM_CHECK_TIMEOUT_S: Final = 5.0  # of the check of a stream's name before a buffered writer starts
 
 
-class Client(Endpoint, StreamOperations):
+class Client(Endpoint[ClientEndpoint], StreamOperations):
     """A client of one server. ``close`` or ``with`` ends it; the end of the process closes an open one.
 
     :func:`aeron_spark.connect` returns one that is connected. :meth:`to` makes one that is not connected, so that a
@@ -64,8 +64,7 @@ class Client(Endpoint, StreamOperations):
 
     def __init__(self, endpoint: ClientEndpoint) -> None:
         """Make a client of an endpoint, over any transport; :meth:`to` makes one over Aeron."""
-        super().__init__(endpoint.runtime)
-        self._endpoint: Final = endpoint
+        super().__init__(endpoint)
         self._options: Final = endpoint.options
         self._streams_lock: Final = threading.Lock()
         self._streams: StreamSession | None = None
@@ -107,7 +106,7 @@ class Client(Endpoint, StreamOperations):
         error, and :meth:`connect` tries again. ``closed``.
         """
         connection = self._endpoint.connection
-        if self._runtime.loop.is_closing:
+        if self._endpoint.loop.is_closing:
             return "closed"
         if connection is not None and connection.connected:
             return "connected"
@@ -152,7 +151,7 @@ class Client(Endpoint, StreamOperations):
         until it is closed. A wrong key ends the attempts, and so does a refusal whose advice is not soon.
         """
         timeout_s = self._options.connect_timeout if timeout is None else timeout
-        return self._endpoint.request_connect(self._runtime.loop.clock() + timeout_s if timeout_s else None)[0]
+        return self._endpoint.request_connect(self._endpoint.loop.clock() + timeout_s if timeout_s else None)[0]
 
     def reconnect(self, timeout: float | None = None) -> Connection:
         """Close the link, keep the session, and resume it; ``timeout`` in seconds, as for :meth:`connect`.
@@ -165,7 +164,7 @@ class Client(Endpoint, StreamOperations):
         try:
             if connection is not None and connection.connected:
                 connection.close(keep_session=True)
-                self._runtime.loop.wait_until(lambda: not connection.connected, self._options.close_timeout + 1.0)
+                self._endpoint.loop.wait_until(lambda: not connection.connected, self._options.close_timeout + 1.0)
             return self._connect(timeout, reconnecting=True)
         except BaseException as error:
             self._endpoint.stop_reconnecting(error)
@@ -173,7 +172,7 @@ class Client(Endpoint, StreamOperations):
 
     def _connect(self, timeout: float | None, *, reconnecting: bool) -> Connection:
         timeout_s = self._options.connect_timeout if timeout is None else timeout
-        loop = self._runtime.loop
+        loop = self._endpoint.loop
         until = loop.clock() + timeout_s if timeout_s else None
         awaited = f"a connection with {self._endpoint.server}"
         while True:
@@ -199,26 +198,26 @@ class Client(Endpoint, StreamOperations):
         """
         for writer in list(self._buffered_writers):
             writer.close()
-        if not self._runtime.loop.begin_closing():
+        if not self._endpoint.loop.begin_closing():
             return
         self._exit_hook.cancel()
         self._close()
         if self._streams is not None:
             self._streams.close()
-        self._endpoint.on_closed(not self._runtime.loop.is_running)
+        self._endpoint.on_closed(not self._endpoint.loop.is_running)
         _FREE_PAGES.return_if_due()
 
     def _close(self) -> None:
         connection = self._endpoint.connection
         if connection is not None and connection.connected:
             connection.close(keep_session=False)
-            self._runtime.loop.wait_until(lambda: not self._is_closing(connection), self._options.close_timeout)
-        self._runtime.stop()
+            self._endpoint.loop.wait_until(lambda: not self._is_closing(connection), self._options.close_timeout)
+        self._endpoint.stop()
         self._endpoint.await_stored_key()
         self._endpoint.close_transport()
 
     def _is_closing(self, connection: ConnectionCore) -> bool:
-        return self._runtime.loop.is_running and self._endpoint.connection is connection
+        return self._endpoint.loop.is_running and self._endpoint.connection is connection
 
     def __enter__(self) -> Client:
         return self
@@ -235,24 +234,24 @@ class Client(Endpoint, StreamOperations):
         the first ones may have arrived. A large message or a file is an :class:`UnconfirmedTransfer`. Also called after
         a close that ended before all messages were confirmed.
         """
-        return self._runtime.listeners.add("lost", listener)
+        return self._endpoint.listeners.add("lost", listener)
 
     def on_reconnect(self, listener: OnReconnect) -> OnReconnect:
         """Call ``listener(connection, resumed)`` when the client is connected again after an outage.
 
         ``resumed``: with the same session. Otherwise ``connection`` is a new one, after ``on_lost`` with the last one.
         """
-        return self._runtime.listeners.add("reconnect", listener)
+        return self._endpoint.listeners.add("reconnect", listener)
 
     def on_stopped(self, listener: OnStopped) -> OnStopped:
         """Call ``listener(error)`` once when the client gives up; :meth:`connect` tries again."""
-        return self._runtime.listeners.add("stopped", listener)
+        return self._endpoint.listeners.add("stopped", listener)
 
     # Messages and calls.
 
     def on_message(self, kind: type, listener: Callable[..., object]) -> None:
         """Call ``listener(message)`` for each message of this class or a subclass, in every session."""
-        self._runtime.message_listeners.add(kind, lambda _, message: listener(message))
+        self._endpoint.message_listeners.add(kind, lambda _, message: listener(message))
 
     def send(self, message: object, *, timeout: float | None = None, acknowledge: bool = False) -> None:
         """Send a message; see :meth:`Connection.send`."""

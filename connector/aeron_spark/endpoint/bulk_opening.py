@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from aeron_spark.endpoint.bulk_links import METHODS, SERVICE, BulkLink
 from aeron_spark.endpoint.client_endpoint import ClientEndpoint
 from aeron_spark.endpoint.connection import ConnectionCore
+from aeron_spark.endpoint.endpoint import EndpointCore
 from aeron_spark.endpoint.links import Link
 from aeron_spark.endpoint.packet_watch import PacketWatch, alive_times
-from aeron_spark.endpoint.runtime import Runtime
 from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, RemoteError, WaitTimeout
 from aeron_spark.protocol.frame_cipher import RANDOM_BYTES, FrameDecryptor, FrameEncryptor, bulk_link_keys
 from aeron_spark.protocol.liveness import Times
@@ -52,7 +52,7 @@ class _Parameters:
 
 
 def _add_end(
-    runtime: Runtime,
+    endpoint: EndpointCore,
     connection: ConnectionCore,
     ids: LinkIds,
     pair: ChannelPair,
@@ -62,21 +62,21 @@ def _add_end(
     begins: bool,
 ) -> BulkLink:
     """Make this end of a bulk link: ``keys`` are its own one and the peer's. ``begins``: the client's end."""
-    limits = runtime.options.key_limits
+    limits = endpoint.options.key_limits
     link = Link(
         pair,
         FrameEncryptor(keys[0], limits),
         FrameDecryptor(keys[1], limits),
         parameters.times,
         parameters.max_message,
-        runtime.loop.clock(),
+        endpoint.loop.clock(),
         source_address="" if begins else connection.peer.address,
         open_bytes=parameters.open_bytes,
     )
     label = f"bulk link {ids.session_in:08x} of {connection.label}"
     number, watch = ids.session_in, parameters.watch
-    bulk_link = BulkLink(runtime.bulk_links, connection, link, number, label, begins=begins, watch=watch)
-    runtime.bulk_links.add(bulk_link)
+    bulk_link = BulkLink(endpoint.bulk_links, connection, link, number, label, begins=begins, watch=watch)
+    endpoint.bulk_links.add(bulk_link)
     return bulk_link
 
 
@@ -208,7 +208,7 @@ def _open_link(
     )
     keys = _keys(response.own_part, content["part"], ids)
     pair = endpoint.transport.open_link(ids, channel_settings)
-    return _add_end(endpoint.runtime, connection, ids, pair, keys, parameters, begins=True)
+    return _add_end(endpoint, connection, ids, pair, keys, parameters, begins=True)
 
 
 class BulkLinkService:
@@ -220,7 +220,7 @@ class BulkLinkService:
 
     def __init__(self, endpoint: ServerEndpoint, connection: ConnectionCore) -> None:
         self._endpoint = endpoint
-        self._loop = endpoint.runtime.loop
+        self._loop = endpoint.loop
         self._connection = connection
 
     def offer(self) -> None:
@@ -285,7 +285,7 @@ class BulkLinkService:
     def _begin(self, client_part: bytes, server_part: bytes, parameters: _Parameters) -> tuple[BulkLink, LinkIds]:
         endpoint, connection, now = self._endpoint, self._connection, self._loop.clock()
         limit = endpoint.options.max_bulk_links
-        if endpoint.runtime.bulk_links.count(connection) >= limit:
+        if endpoint.bulk_links.count(connection) >= limit:
             raise RefusedError(
                 f"{connection.label} has {limit} bulk links, and the server allows no more",
                 remedy="Close some, or raise the server's maxBulkLinks.",
@@ -305,7 +305,7 @@ class BulkLinkService:
             endpoint.pools.release(ids, now)
             raise
         keys = (server_key, client_key)
-        bulk_link = _add_end(endpoint.runtime, connection, ids, pair, keys, parameters, begins=False)
+        bulk_link = _add_end(endpoint, connection, ids, pair, keys, parameters, begins=False)
         bulk_link.on_removed = lambda: endpoint.pools.release(ids, self._loop.clock())
         return bulk_link, ids
 

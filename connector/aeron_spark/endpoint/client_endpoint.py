@@ -25,11 +25,11 @@ from aeron_spark.endpoint.client_attempt import Attempt, Change, ClientSession, 
 from aeron_spark.endpoint.client_states import AWAITED, TRANSITIONS, ClientEvent, ClientState
 from aeron_spark.endpoint.connection import CallEnded, Connection, ConnectionCore
 from aeron_spark.endpoint.deliveries import SerialExecutor
+from aeron_spark.endpoint.endpoint import EndpointCore
 from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged, ListenerEvent, Notice, log_failed_call
 from aeron_spark.endpoint.links import ClientPath, Link, to_package_error
 from aeron_spark.endpoint.loop import IDLE_WAIT_S, REOPEN_SECONDS, Job, Loop
 from aeron_spark.endpoint.owner import PeerInfo
-from aeron_spark.endpoint.runtime import Runtime
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -78,8 +78,8 @@ S = ClientState
 E = ClientEvent
 
 
-class ClientEndpoint:
-    """One client of one server: implements ``RuntimeEndpoint``. Methods are for the event loop, unless noted.
+class ClientEndpoint(EndpointCore):
+    """One client of one server. Methods are for the event loop, unless noted.
 
     ``dial`` opens the transport at the first connect, unless :meth:`open` has opened it, and another one after the loss
     of the media driver. It runs on a reused thread, and the key store on one of the listener pool.
@@ -87,18 +87,19 @@ class ClientEndpoint:
 
     def __init__(
         self,
-        runtime: Runtime,
         dial: Callable[[], ClientTransport],
         server: ServerName,
         store: PeerStore,
         options: ClientOptions,
-        random: Entropy,
+        connection_class: type[Connection] = Connection,
+        loop: Loop | None = None,
+        random: Entropy = secrets.token_bytes,
     ) -> None:
-        """Open nothing. ``random(n)`` returns n random bytes."""
-        self.runtime: Final = runtime
-        self.loop: Final = runtime.loop
+        """Start and open nothing. ``loop``: by default, a new one. ``random(n)`` returns n random bytes."""
+        super().__init__(loop or Loop(NAME), lambda: options, Bus(), connection_class)
+        self.facts.on(CallEnded, log_failed_call)
         self.server: Final = server
-        self.options: Final = options
+        self._own_options: Final = options
         self.transport: ClientTransport = UnopenedTransport()
         """The transport that is open now."""
         self.on_closed: Callable[[bool], object] = lambda is_loop_ended: None
@@ -141,8 +142,7 @@ class ClientEndpoint:
         self._storing: Future[None] | None = None  # of the server's key
         self._calls: list[tuple[Callable[..., object], tuple[object, ...]]] = []
         # Calls the listeners "lost", "reconnect" and "stopped", one at a time and in order
-        self._state_listeners: Final = SerialExecutor(runtime.loop.pool, options.queue_bytes, on_room=lambda: None)
-        runtime.bind(self)
+        self._state_listeners: Final = SerialExecutor(self.loop.pool, options.queue_bytes, on_room=lambda: None)
 
     def open(self, dial: Callable[[], ClientTransport]) -> None:
         """Open the transport in this thread, so that the caller gets the errors of ``dial``; before any connect."""
@@ -260,7 +260,12 @@ class ClientEndpoint:
             opening.add_done_callback(_close_opened)
         self.transport.close()
 
-    # RuntimeEndpoint: what the event loop reports.
+    @property
+    def options(self) -> ClientOptions:
+        """The options, which do not change."""
+        return self._own_options
+
+    # What the event loop reports.
 
     @property
     def inbox(self) -> Inbox:
@@ -273,15 +278,14 @@ class ClientEndpoint:
         connection = self.connection
         return [] if connection is None else [connection]
 
-    @property
-    def is_idle(self) -> bool:
+    def _is_idle(self, now: float) -> bool:
         """Whether no deadline is within ``IDLE_WAIT_S``, no connection is being closed, and the driver is not lost."""
         if self.inbox.lost or self.state is S.CLOSING:
             return False
         deadline = self.deadline()
-        return deadline is None or deadline > self.loop.clock() + IDLE_WAIT_S
+        return deadline is None or deadline > now + IDLE_WAIT_S
 
-    def handle_event(self, event: TransportEvent, now: float) -> None:
+    def _handle_event(self, event: TransportEvent, now: float) -> None:
         """Handle the loss of the driver, and events of the path."""
         attempt = self._attempt
         if isinstance(event, DriverLost):
@@ -289,7 +293,7 @@ class ClientEndpoint:
         elif attempt is not None and event.token == attempt.path.token:
             self._take(attempt.event_of(event), now)
 
-    def work(self, now: float) -> bool:
+    def _work(self, now: float) -> bool:
         """Send waiting packets, and notice changes that no event reports; return whether one waits for room."""
         attempt, is_busy = self._attempt, False
         if attempt is not None:
@@ -332,7 +336,7 @@ class ClientEndpoint:
     def link_failed(self, link: Link, error: AeronSparkError, now: float) -> None:
         """Handle the failure of an unverified link."""
         if isinstance(error, TamperedError | DataFormatError):
-            # The runtime has reported it. DONE_ACK was the server's, so another attempt may succeed.
+            # It is reported already. DONE_ACK was the server's, so another attempt may succeed.
             error = ConnectError(
                 f"the first frame of the link with {self.server} is not the server's: {error.what}",
                 remedy="The client tries again by itself. If this repeats, check the network.",
@@ -362,7 +366,7 @@ class ClientEndpoint:
         if connection is self.connection:
             self._step(E.SESSION_FAILED, now, error)
 
-    def close_connection(self, connection: ConnectionCore, keep_session: bool, now: float) -> None:
+    def program_closes(self, connection: ConnectionCore, keep_session: bool, now: float) -> None:
         """Close a connection that the program closes, after its unsent messages; stop the attempts to connect."""
         if connection is self.connection:
             self._step(E.CLOSE, now, keep_session)
@@ -501,7 +505,7 @@ class ClientEndpoint:
         try:
             done = ClientDone(
                 tag=self.options.tag or "",
-                types=type_digests(self.runtime.types),
+                types=type_digests(self.types),
                 ticket=self.ticket,
                 received=0 if resumed is None else resumed.connection.session.received,
             )
@@ -582,9 +586,9 @@ class ClientEndpoint:
         changed = self._verifier.trust.remote_key_changed
         peer = self._seen_at(PeerInfo(accepted.server_key, self.options.tag or "", key_changed=changed))
         try:
-            connection = self.runtime.make(peer, number)
+            connection = self.make(peer, number)
         except Exception as error:  # of the program's connection class
-            self._later(self.runtime.report, None, error)
+            self._later(self.report, None, error)
             if self.session is None and candidate is None:
                 self._renew_ticket()  # by the present one, the next attempt would get the same session at the server
             failure = UsageError(f"the program's connection class failed: {error!r}", remedy="Correct the class.")
@@ -600,7 +604,7 @@ class ClientEndpoint:
             link = attempt.open_link(self.transport, self.options, accepted, owner, now)
         except AeronSparkError as error:
             return self._fail_attempt(error, now)
-        self.runtime.add_link(owner.connection, link)
+        self.add_link(owner.connection, link)
         return S.OPENING_LINK
 
     def _on_link_verified(self, now: float, received: int) -> ClientState:
@@ -847,7 +851,7 @@ class ClientEndpoint:
         if attempt is not None:
             self._later(attempt.path.close)
             if attempt.link is not None:
-                self._later(self.runtime.remove_link, attempt.link)
+                self._later(self.remove_link, attempt.link)
 
     def _leave(self, error: AeronSparkError, now: float, *, keep_session: bool, stops: bool = True) -> None:
         """Detach the session, and end it unless it is kept."""
@@ -869,14 +873,14 @@ class ClientEndpoint:
         link, self._link = self._link, None
         if link is not None:
             self._later(session.connection.detach, now)
-            self._later(self.runtime.remove_link, link)
+            self._later(self.remove_link, link)
 
     def _end_session(self, session: ClientSession, error: AeronSparkError, now: float) -> None:
         self._detach(session, now)
         self._later(self._end_connection, session.connection, error)
         self._notify_disconnect(session)
         if isinstance(error, SessionLost):
-            self._later(self.runtime.report, session.connection, error)
+            self._later(self.report, session.connection, error)
         self.session, self._has_lost_session = None, not isinstance(error, EndedError)
 
     def _renew_ticket(self) -> None:
@@ -898,7 +902,7 @@ class ClientEndpoint:
     # The program's listeners
 
     def _notify(self, session: ClientSession, notice: Notice) -> None:
-        self._later(self.runtime.notify, ConnectionChanged(session.connection, notice))
+        self._later(self.notify, ConnectionChanged(session.connection, notice))
 
     def _notify_disconnect(self, session: ClientSession) -> None:
         session.detached_at = None
@@ -907,7 +911,7 @@ class ClientEndpoint:
             self._notify(session, "disconnect")
 
     def _call_listeners(self, event: ListenerEvent, connection: ConnectionCore | None, value: object) -> None:
-        call = partial(self.runtime.listeners.notify, event, connection, value)
+        call = partial(self.listeners.notify, event, connection, value)
         self._later(self._state_listeners.submit, call)
 
     def _end_connection(self, connection: ConnectionCore, error: AeronSparkError) -> None:
@@ -915,7 +919,7 @@ class ClientEndpoint:
 
         If the program closed the session, they are called only if there are such messages.
         """
-        unconfirmed, listeners = connection.end(error), self.runtime.listeners
+        unconfirmed, listeners = connection.end(error), self.listeners
 
         def notify() -> None:
             messages = connection.messages_of(unconfirmed)
@@ -946,7 +950,7 @@ class ClientEndpoint:
         try:
             self.store.trust(self.server, key)
         except Exception as error:  # of key files, or of the program's key store
-            self.runtime.report(connection, error)
+            self.report(connection, error)
 
     def _opened(self, answer: Future[ClientTransport]) -> None:
         self._opening = None
@@ -963,19 +967,3 @@ class ClientEndpoint:
 def _close_opened(opened: Future[ClientTransport]) -> None:
     if not opened.cancelled() and opened.exception() is None:
         opened.result().close()
-
-
-def make_endpoint(
-    dial: Callable[[], ClientTransport],
-    server: ServerName,
-    store: PeerStore,
-    options: ClientOptions,
-    connection_class: type[Connection] = Connection,
-    *,
-    loop: Loop | None = None,
-) -> ClientEndpoint:
-    """Make the endpoint of a client with its runtime; start and open nothing. ``loop``: by default, a new one."""
-    facts = Bus()
-    facts.on(CallEnded, log_failed_call)
-    runtime = Runtime(loop or Loop(NAME), lambda: options, facts, connection_class)
-    return ClientEndpoint(runtime, dial, server, store, options, secrets.token_bytes)

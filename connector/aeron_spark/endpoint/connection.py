@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from aeron_spark.endpoint.deliveries import (
     messages_of,
 )
 from aeron_spark.endpoint.links import OFFER_TIMEOUT_S, Link
-from aeron_spark.endpoint.owner import EndpointServices, PeerInfo
+from aeron_spark.endpoint.owner import ConnectionOwner, PeerInfo
 from aeron_spark.endpoint.peer_calls import PeerCalls
 from aeron_spark.endpoint.rpc import Rpc
 from aeron_spark.endpoint.sender import Pending, Sender
@@ -91,18 +90,6 @@ class CallEnded:
     request: Any
     seconds: float
     error: BaseException | None
-
-
-class ConnectionOwner(EndpointServices, ABC):
-    """The client's or server's part that a connection calls back. Thread-safe; only its last method blocks."""
-
-    @abstractmethod
-    def report(self, connection: ConnectionCore | None, error: BaseException) -> None:
-        """Report an error to the error listeners."""
-
-    @abstractmethod
-    def close_connection(self, connection: ConnectionCore, keep_session: bool) -> None:
-        """Close a connection: send its unsent messages, for some seconds at most, then send CLOSE."""
 
 
 class ConnectionCore:

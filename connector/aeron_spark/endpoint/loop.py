@@ -75,7 +75,7 @@ class Job:
 class Loop:
     """The thread, the jobs, the deadlines, the pools and the waits of one endpoint. Thread-safe, unless noted.
 
-    Call :meth:`bind` first. ``clock`` returns monotonic seconds.
+    ``endpoint`` is set before any other use. ``clock`` returns monotonic seconds.
     """
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -97,7 +97,7 @@ class Loop:
         """Whether the endpoint is closing."""
         self.jobs: list[Job] = []
         """Jobs of other threads for the event loop."""
-        self._endpoint: LoopEndpoint
+        self.endpoint: LoopEndpoint
         self._owners: dict[int, Owner] = {}  # by token
         self._flushes: set[Callable[[], None]] = set()
         self._takes_jobs = True  # False after the end
@@ -110,14 +110,10 @@ class Loop:
         self._stopping = threading.Event()
         self._thread: Final = ReusedThread(self._run, name)
 
-    def bind(self, endpoint: LoopEndpoint) -> None:
-        """Give the loop its endpoint. Call it once, before any other method."""
-        self._endpoint = endpoint
-
     @property
     def inbox(self) -> Inbox:
         """The inbox of the transport that is open now."""
-        return self._endpoint.inbox
+        return self.endpoint.inbox
 
     # The thread.
 
@@ -155,7 +151,7 @@ class Loop:
         with self.lock:
             if self._heap and self._heap[0][0] <= now + IDLE_WAIT_S:
                 return False
-        return self._endpoint.is_idle(now)
+        return self.endpoint.is_idle(now)
 
     def begin_closing(self) -> bool:
         """Mark the endpoint as closing; return whether this call is the first to do so."""
@@ -288,14 +284,14 @@ class Loop:
             return False
         for event in events:
             owner = self._owners.get(getattr(event, "token", -1))
-            self._safely(self._endpoint.handle_event if owner is None else owner.on_event, event, now)
+            self._safely(self.endpoint.handle_event if owner is None else owner.on_event, event, now)
         has_worked = bool(self.jobs or self._flushes)  # read without the lock: a thread that adds one wakes the loop
         if has_worked:
             self._run_jobs()
-        self._has_more = bool(self._safely(self._endpoint.work, now)) or bool(self._flushes)
+        self._has_more = bool(self._safely(self.endpoint.work, now)) or bool(self._flushes)
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
-            self._safely(self._endpoint.tick, now)
+            self._safely(self.endpoint.tick, now)
             self.expire(now)
         if self._has_more or events or not self._safely(self.is_idle):
             self._worked_at = now

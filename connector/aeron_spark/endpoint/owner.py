@@ -1,7 +1,8 @@
-"""The services that connections of an endpoint share, and the description of a peer."""
+"""What the connections of an endpoint share and call, and the description of a peer."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -29,8 +30,8 @@ class PeerInfo:
     key_changed: bool = False
 
 
-class EndpointServices:
-    """The services that all connections of a client or a server share. Thread-safe; nothing here blocks."""
+class ConnectionOwner(ABC):
+    """The endpoint, as its connections see it: what all of them share. Thread-safe; only its last method blocks."""
 
     def __init__(self, loop: Loop, options: Callable[[], EndpointOptions], facts: Bus) -> None:
         """``options`` returns the present options."""
@@ -59,3 +60,11 @@ class EndpointServices:
     def options(self) -> EndpointOptions:
         """The present options."""
         return self._options()
+
+    @abstractmethod
+    def report(self, connection: Any, error: BaseException) -> None:
+        """Report an error of a ``ConnectionCore``, or of none, to the error listeners."""
+
+    @abstractmethod
+    def close_connection(self, connection: Any, keep_session: bool) -> None:
+        """Close a ``ConnectionCore``: send its unsent messages, for some seconds at most, then send CLOSE."""

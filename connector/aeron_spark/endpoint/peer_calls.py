@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aeron_spark.endpoint.owner import EndpointServices
+from aeron_spark.endpoint.owner import ConnectionOwner
 from aeron_spark.errors import AeronSparkError, EndedError, RefusedError
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Buffer
@@ -137,7 +137,7 @@ class PeerCalls:
 
     def __init__(
         self,
-        owner: EndpointServices,
+        owner: ConnectionOwner,
         service: ObjectService,
         objects: ConnectionObjects,
         respond: Respond,

@@ -14,7 +14,7 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, Final
 
-from aeron_spark.endpoint.owner import EndpointServices
+from aeron_spark.endpoint.owner import ConnectionOwner
 from aeron_spark.endpoint.sender import Pending
 from aeron_spark.endpoint.transfers import Transfers
 from aeron_spark.errors import (
@@ -62,7 +62,7 @@ class Rpc:
     identify a call. ``late`` counts responses to ended calls, ``forged`` those to calls that were never made.
     """
 
-    def __init__(self, owner: EndpointServices, state_lock: threading.RLock, transfers: Transfers, number: int) -> None:
+    def __init__(self, owner: ConnectionOwner, state_lock: threading.RLock, transfers: Transfers, number: int) -> None:
         self._owner = owner
         self._state_lock = state_lock
         self._transfers = transfers

@@ -4,7 +4,7 @@ Rules:
 * The event loop calls the endpoint, with the time; any thread may call what is named thread-safe. The endpoint has no
   thread and no lock. Only what is named thread-safe uses the clock of the loop.
 * An object that the endpoint calls does not call the endpoint before that call has returned. A later result arrives as
-  a call of the runtime, or is found by ``work``.
+  a later call, or is found by ``_work``.
 * A step changes fields first, then calls objects, and notifies last. ``close``, ``detach`` and ``reject`` do not raise.
   ``respond``, ``open_link``, ``attach`` and ``make`` may raise, and the step handles it.
 * Every permit, id, ticket, path and link has exactly one owner at any time (``tests.invariants``):
@@ -28,11 +28,11 @@ from ipaddress import ip_address
 from typing import Final
 
 from aeron_spark.endpoint.access import ClientAccess, Decision, LogSpace, link_bytes
-from aeron_spark.endpoint.connection import ConnectionCore
+from aeron_spark.endpoint.connection import Connection, ConnectionCore
+from aeron_spark.endpoint.endpoint import EndpointCore
 from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged, Ending
 from aeron_spark.endpoint.links import Link, ServerPath
-from aeron_spark.endpoint.loop import REOPEN_SECONDS
-from aeron_spark.endpoint.runtime import Runtime
+from aeron_spark.endpoint.loop import REOPEN_SECONDS, Loop
 from aeron_spark.endpoint.server_sessions import (
     DRIVER_LOST,
     AuthenticatedClient,
@@ -54,6 +54,7 @@ from aeron_spark.errors import (
     TransportError,
     UsageError,
 )
+from aeron_spark.facts import Bus
 from aeron_spark.keys.key_files import read_shared_secret
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol import server_handshake as actions
@@ -96,23 +97,24 @@ Listening = tuple[ServerTransport, dict[int, ServerAddress]]
 """A transport that listens, and its addresses by token."""
 
 
-class ServerEndpoint:
-    """Implements ``RuntimeEndpoint`` for a server; the module's docstring has the rules."""
+class ServerEndpoint(EndpointCore):
+    """One server, for all its clients; the module's docstring has the rules."""
 
     def __init__(
         self,
-        runtime: Runtime,
+        loop: Loop,
         open_transport: Callable[[], ServerTransport],
         access: ClientAccess,
         options: LiveOptions,
-        log_space: LogSpace | None = None,
+        facts: Bus,
+        connection_class: type[Connection] = Connection,
         entropy: Entropy = secrets.token_bytes,
     ) -> None:
         """Start without clients. Below, ``now`` is in monotonic seconds.
 
         ``listen`` calls ``open_transport``; after a loss of the media driver it runs on the listener pool.
-        ``log_space`` has the room of the media driver's logs; None: no limit.
         """
+        super().__init__(loop, lambda: options.value, facts, connection_class)
         at_start = options.value
         self.access: Final = access
         self.identity: Final = ServerIdentity(
@@ -137,9 +139,9 @@ class ServerEndpoint:
             confirm_seconds=at_start.timing.authenticating_s + at_start.times.setup_seconds,
         )
         self.live: Final = options
-        self.runtime: Final = runtime
         self._services: Final[list[Callable[[ConnectionCore], None]]] = []
-        self._log_space: Final = log_space
+        self.log_space: LogSpace | None = None
+        """The room of the media driver's logs; None: no limit."""
         self._open_transport: Final = open_transport
         self._transport: ServerTransport | None = None
         self._wanted: tuple[Sequence[ServerAddress], Sequence[ServerAddress]] = (), ()
@@ -154,10 +156,9 @@ class ServerEndpoint:
         self._refused: Final[Counter[str]] = Counter()  # handshakes by code
         self._is_closing = False
         self._deadline: float | None = None
-        self._has_deadline = False  # false after each step that may change it: the runtime asks for it more often
+        self._has_deadline = False  # false after each step that may change it: each tick asks for it
         self._drain_mark = 0
-        runtime.holds.rates_of = self._rates_of
-        runtime.bind(self)
+        self.holds.rates_of = self._rates_of
 
     def add_service(self, serve: Callable[[ConnectionCore], None]) -> None:
         """Have ``serve`` offer a service on each new connection. Call it before ``start``."""
@@ -173,12 +174,12 @@ class ServerEndpoint:
         """
         self.require_startable(addresses)
         self.listen(addresses, optional)
-        self.runtime.loop.start()
+        self.loop.start()
 
     def require_startable(self, addresses: Sequence[ServerAddress]) -> None:
         """Raise UsageError if the server listens already or is closed, or if ``addresses`` is empty."""
-        if self.runtime.loop.is_closing or self.is_listening:
-            what = "is closed" if self.runtime.loop.is_closing else "listens already"
+        if self.loop.is_closing or self.is_listening:
+            what = "is closed" if self.loop.is_closing else "listens already"
             raise UsageError(f"the server {what}", remedy="Create another server.")
         if not addresses:
             raise UsageError("the server has no address to listen at", remedy="Give it an address.")
@@ -257,10 +258,10 @@ class ServerEndpoint:
             of_connections.update(connection.usage)
         return {
             "connections": len(self.connected),
-            "bulk_links": len(self.runtime.bulk_links),
+            "bulk_links": len(self.bulk_links),
             **self.own_statistics,
             **of_connections,
-            "tampered": self.runtime.tampered,
+            "tampered": self.tampered,
         }
 
     @property
@@ -291,11 +292,11 @@ class ServerEndpoint:
         decision = self.access.current(Candidate(address, connection.peer.tag, connection.peer.key))
         if isinstance(decision, Refusal):
             error = RefusedError(decision.text, remedy=decision.advice.remedy, reason=decision.code)
-            self.runtime.facts.emit(GrantChanged(connection, error))
-            self.runtime.disconnect(connection, keep_session=False, error=error)
+            self.facts.emit(GrantChanged(connection, error))
+            self.disconnect(connection, keep_session=False, error=error)
         elif decision != connection.grant:
             connection.grant = decision
-            self.runtime.facts.emit(GrantChanged(connection))
+            self.facts.emit(GrantChanged(connection))
 
     def _rates_of(self, connection: ConnectionCore) -> Rates:
         """Return the limits of the client's key: its own, or else those of all keys."""
@@ -308,13 +309,13 @@ class ServerEndpoint:
 
     def begin_drain(self) -> None:
         """Refuse new clients, also those that resume. Calls and messages of the connections continue."""
-        self._drain_mark = self.runtime.worker_pool.mark()
-        self.runtime.loop.run_soon(self._refuse_handshakes)
+        self._drain_mark = self.worker_pool.mark()
+        self.loop.run_soon(self._refuse_handshakes)
 
     @property
     def unfinished_calls(self) -> int:
         """The number of calls that were received before ``begin_drain``, and that wait or run."""
-        return self.runtime.worker_pool.unfinished(self._drain_mark)
+        return self.worker_pool.unfinished(self._drain_mark)
 
     def close(self, error: AeronSparkError | None = None) -> None:
         """Send the unsent messages and CLOSE to every client, and end. Unacknowledged messages are lost.
@@ -322,7 +323,7 @@ class ServerEndpoint:
         ``error`` is the reason for the clients. With a reason that passes soon, they connect again. Does nothing if the
         server is closed or being closed. Not for the event loop.
         """
-        loop = self.runtime.loop
+        loop = self.loop
         if not loop.begin_closing():
             return
         begin, close_s = loop.clock(), self.options.close_timeout
@@ -330,10 +331,10 @@ class ServerEndpoint:
         for connection in connections:  # they drain at the same time; a stuck one delays the others a little
             connection.sender.drain(min(begin + close_s / 2, loop.clock() + DRAIN_TIMEOUT_S))
         for connection in connections:
-            self.runtime.disconnect(connection, keep_session=False, error=error)
+            self.disconnect(connection, keep_session=False, error=error)
         loop.run_soon(lambda: self.shut_down(loop.clock()))
         loop.wait_until(lambda: not (loop.is_running and self.has_clients), max(0.0, begin + close_s - loop.clock()))
-        self.runtime.stop()
+        self.stop()
         self.close_transport()
 
     # For bulk links
@@ -351,15 +352,15 @@ class ServerEndpoint:
 
     def take_log_space(self, key: bytes, channel_settings: ChannelSettings) -> RefusedError | None:
         """Count the logs of another link with a client of this key, or return why it may not be opened."""
-        if self._log_space is None:
+        if self.log_space is None:
             return None
-        bulk_links = self.runtime.bulk_links
+        bulk_links = self.bulk_links
         own = [one for one in self.connections if one.peer.key == key]
         by_connection = bulk_links.counts()
         opening = sum(one.link is not None and one.link.pair is not None for one in self._paths.values())
         links = [*self._unverified.values(), *(one.link for one in self._sessions.values() if one.link is not None)]
         unconnected = sum(one.link is not None and one.link.image is None for one in links)
-        return self._log_space.take(
+        return self.log_space.take(
             link_bytes(channel_settings),
             opening=opening + bulk_links.opening + unconnected,
             own=len(own) + sum(by_connection[id(one)] for one in own),
@@ -367,7 +368,7 @@ class ServerEndpoint:
 
     # Events
 
-    def handle_event(self, event: TransportEvent, now: float) -> None:
+    def _handle_event(self, event: TransportEvent, now: float) -> None:
         """Handle an event that belongs to no link."""
         match event:
             case ImageAvailable() if event.token in self.addresses:
@@ -385,23 +386,23 @@ class ServerEndpoint:
                 self._close_paths_and_links(now)
                 remedy = "The server connects again when a media driver runs."
                 lost = TransportError(f"the media driver was lost: {event.reason}", remedy=remedy, reason=DRIVER_LOST)
-                self.runtime.report(None, lost)
+                self.report(None, lost)
             case SubscriptionFailed() if event.token in self.addresses:
                 address = self.addresses.pop(event.token)
                 error = TransportError(
                     f"listening on {address} stopped: {event.reason}",
                     remedy="Check the network interface, then restart the server.",
                 )
-                self.runtime.report(None, error)
+                self.report(None, error)
             case _:
                 pass
 
-    def work(self, now: float) -> bool:
+    def _work(self, now: float) -> bool:
         """Continue what no event reports; return whether more is about to become possible."""
         if self._reopens_at is not None:
             if self._opening is None and now >= self._reopens_at:
                 self._reopens_at = now + REOPEN_SECONDS
-                self._opening = self.runtime.loop.in_background(lambda: self._open(*self._wanted), self._opened)
+                self._opening = self.loop.in_background(lambda: self._open(*self._wanted), self._opened)
             return False
         is_waiting = [self._work_handshake(pending, path, now) for path, pending in list(self._paths.items())]
         for session, closing in list(self._closings.items()):
@@ -445,8 +446,7 @@ class ServerEndpoint:
             self._has_deadline = True
         return self._deadline
 
-    @property
-    def is_idle(self) -> bool:
+    def _is_idle(self, now: float) -> bool:
         """Whether no handshake, no first frame and no end of a session is awaited, and the driver is not lost."""
         if self._handshakes or self._unverified or self._closings or self._reopens_at is not None:
             return False
@@ -488,7 +488,7 @@ class ServerEndpoint:
             source = parse_source(image.source)
         except DataFormatError as error:
             self._reject(image.image, BAD_SOURCE)
-            self.runtime.report(None, error)
+            self.report(None, error)
             return
         address = source.address if isinstance(source, UdpSource) else None
         handshake = ServerHandshake(self.identity, None if address is None else str(address), now)
@@ -573,7 +573,7 @@ class ServerEndpoint:
 
         address = pending.source.address if isinstance(pending.source, UdpSource) else None
         candidate = Candidate(address, client.done.tag, client.client_key)
-        self.access.decide_soon(candidate, lambda decision: self.runtime.loop.run_soon(lambda: take(decision)))
+        self.access.decide_soon(candidate, lambda decision: self.loop.run_soon(lambda: take(decision)))
 
     def _decided(self, pending: PendingHandshake, decision: Decision, now: float) -> None:
         if pending.handshake.state is not State.AUTHENTICATING:
@@ -601,7 +601,7 @@ class ServerEndpoint:
             self._refuse(pending, refusal_of(TransportError(why, remedy=SEE_DRIVER), NO_LINK), now)
         elif self.inbox.ready(pair.token) and publication.ready:
             try:
-                ack = pending.done_ack(link, self.options, type_digests(self.runtime.types))
+                ack = pending.done_ack(link, self.options, type_digests(self.types))
                 performed = pending.handshake.accept(ack, now)
             except AeronSparkError as error:
                 self._refuse(pending, undecided(error, NO_LINK), now)
@@ -624,7 +624,7 @@ class ServerEndpoint:
             source_address=link.client.peer.address,
         )
         self._unverified[link.link] = link
-        self.runtime.add_link(link.session.connection, link.link)
+        self.add_link(link.session.connection, link.link)
 
     def _finish(self, pending: PendingHandshake, now: float, refusal: Refusal | None = None) -> None:
         """Release everything of a handshake except its path, which stays until Aeron has taken the last packet."""
@@ -638,9 +638,9 @@ class ServerEndpoint:
             self._release(link, now)
         if pending.path is None or pending.path.is_drained:
             self._close_path(pending)
-        self.runtime.facts.emit(pending.ended(refusal, now))
+        self.facts.emit(pending.ended(refusal, now))
         if refusal is not None and refusal.cause is not None:
-            self.runtime.report(None, refusal.cause)
+            self.report(None, refusal.cause)
 
     def _close_path(self, pending: PendingHandshake) -> None:
         """Close the path of a handshake that has ended, unless it is closed already."""
@@ -653,7 +653,7 @@ class ServerEndpoint:
         try:
             self.inbox.reject(image, reason)
         except AeronSparkError as error:
-            self.runtime.report(None, error)
+            self.report(None, error)
 
     # Resources for a client that has proved its key
 
@@ -661,7 +661,7 @@ class ServerEndpoint:
         """Take ids for a link, and a session with permit, ticket and connection. A refusal takes nothing."""
         assert pending.authenticate is not None  # the decision was on this client
         key, done = pending.authenticate.client_key, pending.authenticate.done
-        refusal = schema_refusal(self.runtime.types, done.types)
+        refusal = schema_refusal(self.types, done.types)
         if refusal is not None:
             return refusal
         client = AuthenticatedClient(key, done.tag, pending.source, grant)
@@ -715,7 +715,7 @@ class ServerEndpoint:
         session.ticket = offer.ticket
         self._end_expired(expired, now)
         try:
-            session.connection = self.runtime.make(client.peer, ids.session_in)
+            session.connection = self.make(client.peer, ids.session_in)
             for serve in self._services:
                 serve(session.connection)
         except Exception as error:  # of the program's connection class
@@ -747,7 +747,7 @@ class ServerEndpoint:
         self._has_deadline = False
         self.pools.release(link.ids, now)
         if link.link is not None:
-            self.runtime.remove_link(link.link)
+            self.remove_link(link.link)
         elif link.pair is not None:
             self.inbox.close_subscription(link.pair.token)
             link.pair.publication.close()
@@ -794,7 +794,7 @@ class ServerEndpoint:
         if session.last_notice is None:
             changes = [ConnectionChanged(connection, "init"), ConnectionChanged(connection, "connect")]
         session.last_notice = "connect"
-        self.runtime.notify(*changes)
+        self.notify(*changes)
         connection.sender.flush()  # OPEN too, now that this end is connected and its listeners are scheduled
 
     def link_failed(self, failed: Link, error: AeronSparkError, now: float) -> None:
@@ -846,7 +846,7 @@ class ServerEndpoint:
         if session is not None:
             self._end(session, error, now)
 
-    def close_connection(self, connection: ConnectionCore, keep_session: bool, now: float) -> None:
+    def program_closes(self, connection: ConnectionCore, keep_session: bool, now: float) -> None:
         """Close a session after its unsent messages were sent, or after the option ``closeTimeout``."""
         session = self._sessions.get(connection)
         if session is None:
@@ -885,7 +885,7 @@ class ServerEndpoint:
         session.permit.release()
         if session.last_notice == "connect":
             session.last_notice = "disconnect"
-            self.runtime.notify(ConnectionChanged(session.connection, "disconnect", cause))
+            self.notify(ConnectionChanged(session.connection, "disconnect", cause))
 
     def _end_expired(self, sessions: list[ServerSession], now: float) -> None:
         for session in sessions:
@@ -931,12 +931,12 @@ class ServerEndpoint:
         except Exception as error:
             if str(error) != self._reopening_error:
                 self._reopening_error = str(error)
-                self.runtime.report(None, error)
+                self.report(None, error)
             return
         lost, self._transport, self.addresses = self.transport, opened, addresses
         self._reopens_at, self._reopening_error = None, ""
         lost.close()
-        self.runtime.facts.emit(DriverBack())
+        self.facts.emit(DriverBack())
 
 
 def _close_opened(opening: Future[Listening]) -> None:

@@ -400,15 +400,15 @@ class MetricReader:
         return found
 
     def _connections(self) -> State:
-        runtime, statistics = self._endpoint.runtime, self._endpoint.statistics
-        sessions = self._endpoint.connections  # those without a link hold memory, too
+        endpoint, statistics = self._endpoint, self._endpoint.statistics
+        sessions = endpoint.connections  # those without a link hold memory, too
         connections = [one for one in sessions if one.connected]
         transports = Counter("ipc" if one.peer.is_ipc else "udp" for one in connections)
         received = sum(one.waiting_bytes for one in sessions)
         sent = sum(one.unacknowledged_bytes for one in sessions)
-        in_bulk_links = sum(runtime.bulk_links.held_bytes().values())
-        traffic = runtime.traffic.totals()
-        waiting = runtime.worker_pool.waiting()
+        in_bulk_links = sum(endpoint.bulk_links.held_bytes().values())
+        traffic = endpoint.traffic.totals()
+        waiting = endpoint.worker_pool.waiting()
         return {
             "connections": {(transport,): float(transports[transport]) for transport in ("ipc", "udp")},
             "sessions": {
@@ -419,7 +419,7 @@ class MetricReader:
             "handshakes_in_progress": {(): float(statistics["handshakes"])},
             "received_bytes_total": {(kind,): float(total.received) for kind, total in traffic.items()},
             "sent_bytes_total": {(kind,): float(total.sent) for kind, total in traffic.items()},
-            "tampered_frames_total": {(): float(runtime.tampered)},
+            "tampered_frames_total": {(): float(endpoint.tampered)},
             "calls_waiting": {
                 **{(name,): float(waiting.get(service, 0)) for service, name in SERVICES.items()},
                 ("unread",): float(sum(one.unread_calls for one in sessions)),
@@ -429,10 +429,10 @@ class MetricReader:
                 ("sent",): float(sent),
                 ("bulk",): float(in_bulk_links),
             },
-            "memory_limit_bytes": {(): float(runtime.holds.memory.limit)},
+            "memory_limit_bytes": {(): float(endpoint.holds.memory.limit)},
             "paused_connections": {(): float(sum(one.is_paused for one in connections))},
-            "throttled_connections": {(): float(len(runtime.holds.throttled))},
-            "driver_up": {(): float(self._endpoint.has_driver)},
+            "throttled_connections": {(): float(len(endpoint.holds.throttled))},
+            "driver_up": {(): float(endpoint.has_driver)},
         }
 
     def _streams(self) -> State:

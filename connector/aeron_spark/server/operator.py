@@ -175,7 +175,7 @@ class ConnectionReporter:
 
     def reports(self) -> list[ConnectionReport]:
         """Return the reports of all connections, those of disconnected clients too."""
-        bulk_links, now = self.endpoint.runtime.bulk_links.counts(), time.monotonic()
+        bulk_links, now = self.endpoint.bulk_links.counts(), time.monotonic()
         found = []
         for connection in self.endpoint.connections:
             try:
@@ -210,7 +210,7 @@ class ConnectionReporter:
     def _state(self, connection: ConnectionCore) -> ConnectionState:
         if not connection.connected:
             return "disconnected"
-        if connection in self.endpoint.runtime.holds.throttled:
+        if connection in self.endpoint.holds.throttled:
             return "throttled"
         return "paused" if connection.is_paused else "connected"
 
@@ -431,7 +431,7 @@ class ConnectionCommands:
                 port=report.port or None,
                 transport="ipc" if connection.peer.is_ipc else "udp",
             )
-            clients.endpoint.runtime.disconnect(connection, keep_session=False, error=error)
+            clients.endpoint.disconnect(connection, keep_session=False, error=error)
 
 
 class BanCommands:

@@ -29,10 +29,10 @@ class Relay:
         self._endpoint = endpoint
         self._subscribers: set[Connection] = set()
         self._lock = threading.Lock()
-        endpoint.runtime.message_listeners.add(bytes, self._forward)
-        endpoint.runtime.listeners.add("disconnect", self._unsubscribe)
+        endpoint.message_listeners.add(bytes, self._forward)
+        endpoint.listeners.add("disconnect", self._unsubscribe)
         endpoint.add_service(self.serve)
-        endpoint.runtime.facts.on(GrantChanged, self._on_grant_changed)
+        endpoint.facts.on(GrantChanged, self._on_grant_changed)
 
     @property
     def subscribers(self) -> int:

@@ -18,7 +18,6 @@ from aeron_spark.endpoint.bulk_opening import BulkLinkService
 from aeron_spark.endpoint.connection import Connection, grant_of
 from aeron_spark.endpoint.endpoint import Endpoint
 from aeron_spark.endpoint.loop import Loop
-from aeron_spark.endpoint.runtime import Runtime
 from aeron_spark.endpoint.server_endpoint import ServerEndpoint
 from aeron_spark.errors import REFUSALS, AeronSparkError, RefusedError, SetupError
 from aeron_spark.facts import Bus
@@ -68,7 +67,7 @@ LOOP_TIMEOUT_S: Final = 10.0  # without a turn of the event loop, until the serv
 DRAIN_POLL_S: Final = 0.01  # between two checks whether the running work has ended
 
 
-class Server(Endpoint):
+class Server(Endpoint[ServerEndpoint]):
     """A server of the secure endpoint on this machine's media driver.
 
     ``address`` is ``host:port`` or ``host:port:control``; ``*:port`` is every IPv4 and IPv6 address. ``options`` are
@@ -114,18 +113,17 @@ class Server(Endpoint):
             self._node: Final = ServerNode(self._live, self._facts)
             made.callback(self._node.close)
             self._bans: Final = StoredBans()
-            self._endpoint: Final = self._make_endpoint(connection_class)
-            super().__init__(self._endpoint.runtime)
-            self._housekeeper: Final = StoreHousekeeper(self._node.open_streams, self._runtime.report)
+            super().__init__(self._make_endpoint(connection_class))
+            self._housekeeper: Final = StoreHousekeeper(self._node.open_streams, self._endpoint.report)
             made.callback(self._housekeeper.close)
             self._backups: Final = Backups(lambda: self._housekeeper.opened, self._backup_files, self.events)
             self._disk_reserve: Final = DiskReserve(lambda: self._node.folders, lambda: self._live.value.disk_reserve)
             self._stream_service: Final = self._make_stream_service()
             made.callback(self._stream_service.close)
-            self._runtime.pools.append(self._stream_service.pool)
+            self._endpoint.fair_pools += (self._stream_service.pool,)
             self._endpoint.add_service(self._stream_service.serve)
             self._clients_watcher: Final = ClientsWatcher(
-                clients, self._endpoint.apply_grants, self._runtime.report, self.events
+                clients, self._endpoint.apply_grants, self._endpoint.report, self.events
             )
             self._event_watch: Final = self._make_event_watch()
             self._state: Final = self._make_state(clients)
@@ -138,23 +136,24 @@ class Server(Endpoint):
     def _make_endpoint(self, connection_class: type[Connection]) -> ServerEndpoint:
         """Make the endpoint over the transport of the node, with its service for bulk links."""
         loop = Loop("aeron-spark-server")
-        runtime = Runtime(loop, lambda: self._live.value, self._facts, connection_class)
         deciders = loop.executor(self._live.value.deciders, "aeron-spark-decider")
         endpoint = ServerEndpoint(
-            runtime,
+            loop,
             self._node.open_transport,
             ClientAccess(self._peers, self._live, self._bans, deciders),
             self._live,
-            LogSpace(self._driver_space),
+            self._facts,
+            connection_class,
         )
+        endpoint.log_space = LogSpace(self._driver_space)
         endpoint.add_service(lambda connection: BulkLinkService(endpoint, connection).offer())
         return endpoint
 
     def _make_stream_service(self) -> StreamService:
         return StreamService(
             lambda: self.streams,
-            self._runtime.bulk_links,
-            self._runtime.loop,
+            self._endpoint.bulk_links,
+            self._endpoint.loop,
             self._live,
             self._disk_reserve.refusal,
             self._facts,
@@ -172,7 +171,7 @@ class Server(Endpoint):
         )
 
     def _make_event_watch(self) -> EventWatch:
-        memory = self._runtime.holds.memory
+        memory = self._endpoint.holds.memory
         return EventWatch(
             self.events,
             self._disk_reserve.volumes,
@@ -191,7 +190,7 @@ class Server(Endpoint):
             return MetricReader(self._state, counts, lambda: self._log.dropped_total, versions).read()
 
         metrics = ServerMetrics(counts, read_state, self._live.value.metrics_streams)
-        self._runtime.loop.on_turn = counts.event_loop.add
+        self._endpoint.loop.on_turn = counts.event_loop.add
         return metrics
 
     def _operator_commands(self) -> dict[str, OperatorCommand]:
@@ -257,7 +256,7 @@ class Server(Endpoint):
 
     def on_message(self, kind: type, listener: Callable[[Connection, Any], object]) -> None:
         """Call ``listener(connection, message)`` for each message of this class or a subclass, of all connections."""
-        self._runtime.message_listeners.add(kind, listener)
+        self._endpoint.message_listeners.add(kind, listener)
 
     @property
     def readiness(self) -> Readiness:
@@ -370,7 +369,7 @@ class Server(Endpoint):
         if path is None:
             path = None if folder is None else str(folder / SOCKET_NAME)
         if path is not None:
-            report = partial(self._runtime.report, None)
+            report = partial(self._endpoint.report, None)
             socket = AdminSocket(Path(path), OperatorService(self._operator_commands(), report).respond, report)
             opened.callback(socket.close)
 
@@ -388,7 +387,7 @@ class Server(Endpoint):
         opened.callback(self._close_pages)
         address = ip_of(at.host)
         if address is None or not address.is_loopback:
-            self._runtime.report(
+            self._endpoint.report(
                 None,
                 SetupError(
                     f"the pages at http://{at} have no authentication, and other hosts may reach them",
@@ -402,7 +401,7 @@ class Server(Endpoint):
             pages.close()
 
     def _show_health(self) -> tuple[int, str, bytes]:
-        silent_s = time.monotonic() - self._runtime.loop.turned_at
+        silent_s = time.monotonic() - self._endpoint.loop.turned_at
         if silent_s < LOOP_TIMEOUT_S:
             return 200, "text/plain", b"ok\n"
         return 503, "text/plain", f"the event loop has not turned for {silent_s:.0f} s\n".encode()
@@ -416,7 +415,7 @@ class Server(Endpoint):
         is_on_network = any(address.media == "udp" for address in self._endpoint.addresses.values())
         problem = self._node.guard_problem() if is_on_network else None
         if problem is not None:
-            self._runtime.report(None, problem)
+            self._endpoint.report(None, problem)
 
     def _driver_space(self) -> Space:
         return driver_space(Path(self.aeron_dir))

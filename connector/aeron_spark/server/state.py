@@ -172,7 +172,7 @@ class ServerState:
     def turns(self) -> tuple[int, ...]:
         """How often the event loop and, once the store is open, its housekeeping turned. Each grows while it works."""
         housekeeping = (self.housekeeper.turns,) if self.housekeeper.is_open else ()
-        return (self.endpoint.runtime.loop.turns, *housekeeping)
+        return (self.endpoint.loop.turns, *housekeeping)
 
     @property
     def recovery_progress(self) -> tuple[int, int] | None:

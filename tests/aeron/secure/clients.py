@@ -15,7 +15,7 @@ from aeron_spark import node
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
 from aeron_spark.client.client import Client
-from aeron_spark.endpoint.client_endpoint import make_endpoint
+from aeron_spark.endpoint.client_endpoint import ClientEndpoint
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.options import ClientOptions
 from aeron_spark.protocol.access import ServerName
@@ -31,7 +31,7 @@ def main(host: str, data: int, control: int, aeron_dir: str, count: int) -> None
         address = ServerAddress("udp", host, data, control)
         clients = [
             Client(
-                make_endpoint(
+                ClientEndpoint(
                     lambda: AeronClientTransport(aeron, address, idle="sleeping"),
                     ServerName(host, data),
                     MemoryPeerStore(),

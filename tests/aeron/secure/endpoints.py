@@ -14,7 +14,7 @@ from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.client.client import Client
 from aeron_spark.endpoint.access import LogSpace
-from aeron_spark.endpoint.client_endpoint import make_endpoint
+from aeron_spark.endpoint.client_endpoint import ClientEndpoint
 from aeron_spark.endpoint.connection import Connection
 from aeron_spark.endpoint.endpoint import Endpoint
 from aeron_spark.keys.stores import MemoryPeerStore
@@ -117,7 +117,7 @@ class World:
         on = driver or (self.serving if address.media == "ipc" else self.dialling)
         make = AeronClientTransport if tap is None else tap.client_transport
         dial = dial or (lambda: make(on, address, ports=ports))
-        endpoint = make_endpoint(
+        endpoint = ClientEndpoint(
             dial,
             ServerName(address.host, address.data_port),
             store or MemoryPeerStore(),

@@ -26,7 +26,7 @@ MIB = 1 << 20
 def open_bulk_link(server: MessageServer, client: Client) -> tuple[BulkLink, BulkLink]:
     bulk_link = client.bulk_link(TIMEOUT_S)
     (connection,) = server.sessions
-    return bulk_link, server._runtime.bulk_links.of(connection, bulk_link.number)
+    return bulk_link, server._endpoint.bulk_links.of(connection, bulk_link.number)
 
 
 def transfer(sender: BulkLink, receiver: BulkLink, size: int) -> float:
@@ -71,7 +71,7 @@ def test_a_bulk_link_carries_data_in_both_directions(world: World, host: str) ->
         transfer(sender, receiver, 64 * MIB)
     mine.close()
     wait_for(
-        lambda: not len(server._runtime.bulk_links) and not len(client._runtime.bulk_links),
+        lambda: not len(server._endpoint.bulk_links) and not len(client._endpoint.bulk_links),
         TIMEOUT_S,
         "both ends to go",
     )
@@ -88,7 +88,7 @@ def test_each_bulk_link_of_a_client_receives_on_another_socket(world: World, hos
     assert len(receiving_sockets(world) - before) == len(bulk_links)
     (connection,) = server.sessions
     for mine in bulk_links:
-        transfer(server._runtime.bulk_links.of(connection, mine.number), mine, MIB)
+        transfer(server._endpoint.bulk_links.of(connection, mine.number), mine, MIB)
 
 
 def receiving_sockets(world: World) -> set[int]:
@@ -124,7 +124,7 @@ def test_a_bulk_link_opens_quickly_on_a_connection(world: World) -> None:
         bulk_link, _ = open_bulk_link(server, client)
         durations.append(time.monotonic() - started)
         bulk_link.close()
-    assert server._runtime.bulk_links.opened == 8
+    assert server._endpoint.bulk_links.opened == 8
 
 
 def test_with_mdc_each_bulk_link_has_a_separate_control_port(world: World) -> None:
@@ -149,7 +149,7 @@ def test_bulk_links_of_one_connection_do_not_mix(world: World) -> None:
     (connection,) = server.sessions
     bulk_links = [client.bulk_link(TIMEOUT_S) for _ in range(16)]
     for bulk_link in bulk_links:
-        server._runtime.bulk_links.of(connection, bulk_link.number).send(
+        server._endpoint.bulk_links.of(connection, bulk_link.number).send(
             str(bulk_link.number).encode(), timeout=TIMEOUT_S
         )
     for bulk_link in bulk_links:
@@ -162,7 +162,7 @@ def test_the_bulk_links_of_a_closed_client_end(world: World) -> None:
     client = world.connected(address)
     _, theirs = open_bulk_link(server, client)
     client.close()
-    wait_for(lambda: not len(server._runtime.bulk_links), TIMEOUT_S, "the bulk link to end")
+    wait_for(lambda: not len(server._endpoint.bulk_links), TIMEOUT_S, "the bulk link to end")
     with pytest.raises(AeronSparkError):
         theirs.receive(TIMEOUT_S)
     wait_for(lambda: server.statistics["session_ids"] == 0, TIMEOUT_S, "its ids to be released")

@@ -240,7 +240,7 @@ def test_row_79_close_while_connecting_and_before_listening_ends_soon(world: Wor
 
     waiting = threading.Thread(target=connect)
     waiting.start()
-    wait_for(lambda: connecting._runtime.loop.is_running, TIMEOUT_S, "the attempt")
+    wait_for(lambda: connecting._endpoint.loop.is_running, TIMEOUT_S, "the attempt")
     connecting.close()
     waiting.join(TIMEOUT_S)
     assert time.monotonic() - started < 10

@@ -272,7 +272,7 @@ def test_row_81_server_and_client_are_idle_after_traffic(world: World) -> None:
 
 def counted_polls(end: MessageServer | Client) -> Callable[[], int]:
     """Count the polls of an endpoint's event loop."""
-    loop, polls = end._runtime.loop, [0]
+    loop, polls = end._endpoint.loop, [0]
     poll = loop._poll
 
     def counting(timeout: float) -> list[TransportEvent]:

@@ -81,7 +81,7 @@ def call_java(aeron: AeronClient, client: Client, call: Callable[[], object]) ->
     [
         pytest.param(lambda aeron, client, call: client.send({"n": 1}), id="send"),
         pytest.param(lambda aeron, client, call: client.ping(TIMEOUT_S), id="ping"),
-        pytest.param(lambda aeron, client, call: client._runtime.inbox.wake(), id="wake"),
+        pytest.param(lambda aeron, client, call: client._endpoint.inbox.wake(), id="wake"),
         pytest.param(lambda aeron, client, call: aeron.closed, id="closed"),
         pytest.param(lambda aeron, client, call: crc32(bytes(1 << 16)), id="crc32"),
         pytest.param(lambda aeron, client, call: jclass("java.lang.Thread").currentThread(), id="jclass"),

@@ -363,7 +363,7 @@ def test_a_client_that_cannot_connect_raises_and_leaves_no_thread(world: World) 
         prepared.register("catalog", Catalog(), ["no such method"])
         with pytest.raises(OptionError):
             await prepared
-        assert endpoint.runtime.closed
+        assert endpoint.closed
         wrong = aio.Client(lambda deadline: world.client_endpoint(), "5")  # type: ignore[arg-type]
         with pytest.raises(TypeError):
             await wrong

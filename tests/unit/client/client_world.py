@@ -14,19 +14,17 @@ from typing import Any, Final, TypeVar, cast
 from aeron_spark.endpoint.client_endpoint import ClientEndpoint
 from aeron_spark.endpoint.client_states import ClientState
 from aeron_spark.endpoint.connection import Connection
-from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged, EndpointListeners
+from aeron_spark.endpoint.endpoint_listeners import ConnectionChanged
 from aeron_spark.endpoint.links import Link
 from aeron_spark.endpoint.loop import Loop
 from aeron_spark.endpoint.owner import PeerInfo
 from aeron_spark.errors import AeronSparkError, ConnectError, SessionLost, TransportError
-from aeron_spark.facts import Bus
 from aeron_spark.options import ClientOptions
 from aeron_spark.protocol import server_handshake as server_side
 from aeron_spark.protocol.access import ServerName
 from aeron_spark.protocol.frames import PeerClose
 from aeron_spark.protocol.handshake_payloads import DoneAck
 from aeron_spark.protocol.liveness import Times
-from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.server_handshake import ServerHandshake, ServerIdentity
 from aeron_spark.protocol.sources import Refusal
 from aeron_spark.protocol.tickets import TicketStore
@@ -269,20 +267,20 @@ class FakeLoop(Loop):
         return self._world.in_background(work, then)
 
 
-class FakeRuntime:
-    """The runtime of the client."""
+class ClientOfWorld(ClientEndpoint):
+    """The client, whose connections are those of the world."""
 
     def __init__(self, world: ClientWorld) -> None:
-        self.types = Types()
-        self.listeners = EndpointListeners(Bus())
-        self.loop = FakeLoop(world)
-        self.make = world.make
         self._world = world
+        super().__init__(
+            cast("Any", None), SERVER, world.store, world.options, loop=FakeLoop(world),
+            random=random.Random(1).randbytes,
+        )  # fmt: skip
 
-    def bind(self, endpoint: ClientEndpoint) -> None:
-        pass
+    def make(self, peer: PeerInfo, number: int) -> Any:
+        return self._world.make(peer, number)
 
-    def add_link(self, connection: FakeConnection, link: Link) -> None:
+    def add_link(self, connection: Any, link: Link) -> None:
         ids = self._world.transport.ids
         assert self._world.link is None
         assert ids is not None
@@ -294,13 +292,15 @@ class FakeRuntime:
         link.close()
         self._world.link = None
 
-    def report(self, connection: FakeConnection | None, error: AeronSparkError) -> None:
+    def report(self, connection: Any, error: BaseException) -> None:
         if connection is not None:
+            assert isinstance(error, AeronSparkError)
             self._world.reports.append(error)
             self._world.log.append("report")
 
-    def notify(self, change: ConnectionChanged) -> None:
-        cast("FakeConnection", change.connection).take_notice(change.notice)
+    def notify(self, *changes: ConnectionChanged) -> None:
+        for change in changes:
+            cast("FakeConnection", change.connection).take_notice(change.notice)
 
 
 class Server:
@@ -406,20 +406,16 @@ class ClientWorld:
         self.unused = 0  # reports that the client stopped without use
         self.transport = FakeTransport(self)
         self.store: Any = SimpleNamespace(identity=lambda: CLIENT_KEYS, server_key=self._found_key, trust=self._trust)
-        self.runtime: Any = FakeRuntime(self)
         self._found: bytes | AeronSparkError | None = None
         self._background: dict[str, tuple[Callable[[], Any], Any]] = {}
-        self.client = ClientEndpoint(
-            self.runtime, cast("Any", None), SERVER, self.store, options,
-            random.Random(1).randbytes,
-        )  # fmt: skip
+        self.client = ClientOfWorld(self)
         self.client.reconnect_while(lambda: self.is_in_use, self._report_unused)
         self._listen()
         if has_driver:
             self.client.open(lambda: cast("Any", self.transport))
 
     def _listen(self) -> None:
-        listeners, self.failures = self.runtime.listeners, []
+        listeners, self.failures = self.client.listeners, []
         listeners.add("reconnect", self._reconnected)
         listeners.add("stopped", self._stopped)
         listeners.add("lost", lambda _, error: self.lost.append(error))
@@ -501,7 +497,7 @@ class ClientWorld:
         connected, is_own = self.client.request_connect(until, reconnecting=reconnecting)
         assert is_own
         connected.add_done_callback(self._note_outcome)
-        self.runtime.loop._run_jobs()
+        self.client.loop._run_jobs()
         self.check()
 
     def _note_outcome(self, connected: Future[Connection]) -> None:
@@ -515,7 +511,7 @@ class ClientWorld:
             self.outcomes.append(error)
 
     def close(self, *, keep_session: bool = False) -> None:
-        self.client.close_connection(cast("Any", self.connection), keep_session, self.now)
+        self.client.program_closes(cast("Any", self.connection), keep_session, self.now)
         self.check()
 
     def stop(self) -> None:
@@ -547,7 +543,7 @@ class ClientWorld:
 
     def check(self) -> None:
         state, client = self.client.state, self.client
-        assert self.runtime.loop.failed is None, self.runtime.loop.failed
+        assert self.client.loop.failed is None, self.client.loop.failed
         assert not self.failures
         assert (self.path is not None) == (state in WITH_PATH), state
         assert self.path is None or self.path.publications, "a path without a publication"

@@ -97,7 +97,7 @@ def messages(count: int) -> int:
 
     def receive(client: Client) -> None:
         client.register_type(Message, 64)
-        assert client._runtime.types.decode(data) == Message(Inner())
+        assert client._endpoint.types.decode(data) == Message(Inner())
 
     done = at_once([partial(receive, world.client(connect=False)) for _ in range(count)], pauses=20, seconds=0.1)
     world.close()

@@ -74,7 +74,7 @@ def test_the_event_loop_is_idle_while_it_waits_for_the_server(world: World) -> N
     client = world.client(client_options(setup_timeout=60.0), connect=False)
     connecting = client.begin_connecting()
     wait_for(lambda: client._endpoint.state is ClientState.HANDSHAKING)
-    wait_for(client._runtime.loop.is_idle, "the client to be idle")
+    wait_for(client._endpoint.loop.is_idle, "the client to be idle")
     world.server()
     assert result_of(connecting).connected
 
@@ -105,10 +105,10 @@ def test_a_connect_that_the_event_loop_does_not_reach_before_the_client_is_close
 
     def block_until_the_loop_stops() -> None:
         loop_is_blocked.set()
-        client._runtime.loop._stopping.wait(TIMEOUT_S)
+        client._endpoint.loop._stopping.wait(TIMEOUT_S)
 
-    client._runtime.loop.run_soon(block_until_the_loop_stops)
-    client._runtime.loop.start()
+    client._endpoint.loop.run_soon(block_until_the_loop_stops)
+    client._endpoint.loop.start()
     assert loop_is_blocked.wait(TIMEOUT_S)
     connected = client.begin_connecting()
     client.close()
@@ -319,7 +319,7 @@ def test_a_closed_client_has_stored_the_key_of_its_server(world: World) -> None:
 
     class SlowStore(MemoryPeerStore):
         def trust(self, server: ServerName, key: bytes) -> None:
-            client._runtime.wait_closed(TIMEOUT_S)
+            client._endpoint.wait_closed(TIMEOUT_S)
             time.sleep(0.2)
             super().trust(server, key)
             stored.set()
@@ -413,7 +413,7 @@ def test_connect_raises_usage_error_if_its_future_is_cancelled(world: World, mon
         connecting.cancel()
         return wait(*arguments, **keywords)
 
-    loop = client._runtime.loop
+    loop = client._endpoint.loop
     wait = loop.wait
     monkeypatch.setattr(loop, "wait", cancelled_meanwhile)
     with pytest.raises(UsageError, match=r"a connection with 10\.0\.0\.1:20121 was cancelled"):

@@ -105,8 +105,8 @@ def test_an_error_while_bulk_links_end_does_not_hide_the_loss_of_the_driver(worl
     lost = client._endpoint.transport
     lose_driver_of(world, client)
     wait_for(lambda: client._endpoint.transport is not lost and client.connected, "the client to connect")
-    assert isinstance(client._runtime.loop.failed, OSError)
-    client._runtime.loop.failed = None
+    assert isinstance(client._endpoint.loop.failed, OSError)
+    client._endpoint.loop.failed = None
 
 
 def lose_driver_of(world: World, client: Client) -> None:

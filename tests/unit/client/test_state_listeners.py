@@ -170,7 +170,7 @@ def test_a_close_that_confirms_all_messages_is_not_told(world: World) -> None:
     _, client, received, told = forgetful(world, 30.0)
     client.send("sent")
     client.close()
-    client._runtime.loop.pool.shutdown(wait=True)
+    client._endpoint.loop.pool.shutdown(wait=True)
     assert received == ["sent"]
     assert told.events == []
 
@@ -192,7 +192,7 @@ def test_a_client_whose_server_ends_the_connection_is_told_of_the_loss_and_the_s
     server, client, _, told = forgetful(world)
     wait_for(lambda: server.connections, "the server's connection")
     refused = RefusedError("you may not", reason="not-permitted")
-    server.runtime.disconnect(server.sessions[0], keep_session=False, error=refused)
+    server.endpoint.disconnect(server.sessions[0], keep_session=False, error=refused)
     wait_for(lambda: len(told.events) == 2, "the notices")
     assert told.names == ["lost", "stopped"]
     assert client.state == "stopped"

@@ -149,7 +149,7 @@ def test_after_an_interrupted_reconnect_send_raises_and_connect_tries_again(
     if at == "before it connects":  # the link is closed, and the event loop has not begun to connect
         monkeypatch.setattr(client, "_connect", interrupted)
     else:
-        monkeypatch.setattr(client._runtime.loop, "wait", interrupted_once)
+        monkeypatch.setattr(client._endpoint.loop, "wait", interrupted_once)
         world.network.change = lambda publication, message: ()  # the connect must not succeed first
     with pytest.raises(KeyboardInterrupt):
         client.reconnect(TIMEOUT_S)

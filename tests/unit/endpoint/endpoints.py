@@ -12,11 +12,10 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
 from aeron_spark.client.client import Client
-from aeron_spark.endpoint.client_endpoint import NAME, ClientEndpoint, make_endpoint
+from aeron_spark.endpoint.client_endpoint import NAME, ClientEndpoint
 from aeron_spark.endpoint.connection import Connection
-from aeron_spark.endpoint.endpoint import Endpoint
+from aeron_spark.endpoint.endpoint import Endpoint, EndpointCore
 from aeron_spark.endpoint.loop import Loop
-from aeron_spark.endpoint.runtime import Runtime
 from aeron_spark.facts import Bus
 from aeron_spark.keys.bans import StoredBans
 from aeron_spark.keys.stores import MemoryPeerStore
@@ -104,7 +103,7 @@ def result_of(future: Future[T]) -> T:
 class RecordedEvents:
     """Records the listener calls of an endpoint, in order."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint[Any]) -> None:
         self.events: list[tuple[str, Connection]] = []
         self.errors: list[BaseException] = []
         self.threads: set[str] = set()
@@ -145,7 +144,7 @@ class World:
             self.time.next_event = self.network.next_arrival
         World.current = self
         self.endpoints: list[MessageServer | Client] = []
-        self.runtimes: list[Runtime] = []
+        self.cores: list[EndpointCore] = []
         self.recorded: dict[MessageServer | Client, RecordedEvents] = {}
         self._threads_before = frozenset(
             one for one in threading.enumerate() if one.name != IDLE_NAME
@@ -179,7 +178,7 @@ class World:
             live, connection_class, bans=bans, events=EventLog(Bus(), clients_file=clients_file),
             loop=self.loop("aeron-spark-server"),
         )  # fmt: skip
-        self.runtimes.append(server.runtime)
+        self.cores.append(server.endpoint)
         self.add(server)
         if start:
             server.start(list(addresses))
@@ -193,7 +192,7 @@ class World:
     ) -> ClientEndpoint:  # fmt: skip
         """Return the endpoint of a client that is not connected. The test closes that client."""
         dial = dial or (lambda: MemoryClientTransport(self.network, address, source=source))
-        endpoint = make_endpoint(
+        endpoint = ClientEndpoint(
             dial,
             ServerName("ipc:/dev/shm/aeron", 0)
             if address.media == "ipc"
@@ -206,7 +205,7 @@ class World:
         endpoint.on_closed = on_closed
         if opens:
             endpoint.open(dial)
-        self.runtimes.append(endpoint.runtime)
+        self.cores.append(endpoint)
         return endpoint
 
     def client(self, options: ClientOptions | None = None, *, connect: bool = True, **arguments: Any) -> Client:
@@ -247,11 +246,11 @@ class World:
                 assert not {name: n for name, n in in_use.items() if not name.startswith("refused-")}, in_use
         if self.time is not None:
             self.time.run_until(lambda: not self.time.work, TIMEOUT_S)  # listeners of the end
-        for runtime in self.runtimes:
-            assert runtime.loop.failed is None, f"the event loop logged {runtime.loop.failed!r}"
+        for core in self.cores:
+            assert core.loop.failed is None, f"the event loop logged {core.loop.failed!r}"
         wait_for(lambda: not self.threads(), f"the threads {self.threads()} to end")
         connections = {connection for one in self.recorded.values() for _, connection in one.events}
-        remains = remains_in(*self.endpoints, *self.runtimes, *connections)
+        remains = remains_in(*self.endpoints, *self.cores, *connections)
         assert not remains, f"ended endpoints and connections keep {remains}"
         assert not self.network.subscriptions
         assert not self.network.publications

@@ -57,7 +57,7 @@ def ends_of(world: World, **changes: Any) -> tuple[BulkLink, BulkLink]:
     server, client = world.pair(**changes)
     bulk_link = client.bulk_link(5.0)
     (connection,) = server.connections
-    return bulk_link, server._runtime.bulk_links.of(core_of(connection), bulk_link.number)
+    return bulk_link, server._endpoint.bulk_links.of(core_of(connection), bulk_link.number)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_packets_that_do_not_arrive_are_replaced_by_smaller_ones_and_remembered(
     start = world.clock()
     assert mtu_of(client.bulk_link(5.0)) == found
     assert world.clock() - start < bulk_opening.ANSWER_S
-    wait_for(lambda: len(server._runtime.bulk_links) == 2, "the ends of the links that were given up to close")
+    wait_for(lambda: len(server._endpoint.bulk_links) == 2, "the ends of the links that were given up to close")
 
 
 def test_a_network_that_carries_nothing_ends_the_wait_in_time(world: World, network: Network) -> None:
@@ -168,7 +168,7 @@ def test_a_network_whose_size_goes_up_and_down_ends_the_wait_in_time(
     for timeout_s in (0.05, 0.0):
         with pytest.raises(WaitTimeout, match=rf"waited {timeout_s:g} s for a bulk link .* whose packets pass"):
             client.bulk_link(timeout_s)
-    wait_for(lambda: not len(client._runtime.bulk_links), "the client's bulk links to close")
+    wait_for(lambda: not len(client._endpoint.bulk_links), "the client's bulk links to close")
 
 
 def test_a_fixed_size_is_not_changed(world: World, network: Network) -> None:

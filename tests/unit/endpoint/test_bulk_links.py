@@ -27,7 +27,7 @@ def both_ends(world: World, options: LiveOptions | None = None) -> tuple[Message
     client = world.client()
     bulk_link = client.bulk_link(5.0)
     (connection,) = server.connections
-    return server, client, bulk_link, server._runtime.bulk_links.of(core_of(connection), bulk_link.number)
+    return server, client, bulk_link, server._endpoint.bulk_links.of(core_of(connection), bulk_link.number)
 
 
 def test_messages_arrive_in_order_in_both_directions(world: World) -> None:
@@ -47,12 +47,12 @@ def test_a_bulk_link_needs_no_second_handshake_and_has_separate_ids(world: World
     second = client.bulk_link(5.0)
     assert first.number != second.number
     assert world.recorded[server].count("init") == 1
-    assert server._runtime.bulk_links.opened == 2
+    assert server._endpoint.bulk_links.opened == 2
     assert server.statistics["session_ids"] == 2 * 3
     first.close()
     second.close()
     wait_for(lambda: server.statistics["session_ids"] == 2, "the ids of both")
-    wait_for(lambda: len(server._runtime.bulk_links) == len(client._runtime.bulk_links) == 0, "both ends of both")
+    wait_for(lambda: len(server._endpoint.bulk_links) == len(client._endpoint.bulk_links) == 0, "both ends of both")
 
 
 def test_a_bulk_link_that_is_to_close_later_closes_at_both_ends(world: World) -> None:
@@ -76,7 +76,7 @@ def test_a_bulk_link_that_is_kept_open_does_not_close(world: World) -> None:
 
 def test_a_bulk_link_that_the_peer_does_not_know_any_more_ends_with_the_reason(world: World) -> None:
     server, _, mine, _ = both_ends(world)
-    inbox = server._runtime.inbox
+    inbox = server._endpoint.inbox
     (image,) = [one for one in world.network.images.values() if one.publication is mine.link.pair.publication]
     inbox.reject(image.id, "aeron-spark/1 FAILED unknown-session")
     wait_for(lambda: mine.closed, "its end")
@@ -172,7 +172,7 @@ def test_a_bulk_link_that_ends_does_not_wait_for_its_sender(world: World, monkey
 
     publication.held = True
     monkeypatch.setattr(publication, "offer", recorded_offer)
-    bulk_links = client._runtime.bulk_links
+    bulk_links = client._endpoint.bulk_links
     sender = threading.Thread(target=send, daemon=True)
     sender.start()
     assert waits.wait(10.0)
@@ -190,8 +190,10 @@ def test_an_idle_client_closes_the_bulk_links_of_its_streams(world: World, monke
     first.close()
     monkeypatch.setattr("aeron_spark.stream_client.session.IDLE_TIMEOUT_S", 0.05)
     with client._stream_session().bulk_link():
-        assert len(client._runtime.bulk_links) >= 1
-    wait_for(lambda: len(server._runtime.bulk_links) == len(client._runtime.bulk_links) == 0, "the idle link to close")
+        assert len(client._endpoint.bulk_links) >= 1
+    wait_for(
+        lambda: len(server._endpoint.bulk_links) == len(client._endpoint.bulk_links) == 0, "the idle link to close"
+    )
     assert client.connected
 
 
@@ -224,7 +226,7 @@ def test_a_reader_that_catches_up_during_a_pause_is_resumed(world: World, monkey
     """The event loop decides to pause; before it pauses, the reader takes all messages."""
     server, _, mine, theirs = both_ends(world)
     calls: list[str] = []
-    pause, resume = server._runtime.bulk_links.pause, server._runtime.bulk_links.resume
+    pause, resume = server._endpoint.bulk_links.pause, server._endpoint.bulk_links.resume
     readers: list[threading.Thread] = []
 
     def slow_pause(token: int) -> None:
@@ -242,8 +244,8 @@ def test_a_reader_that_catches_up_during_a_pause_is_resumed(world: World, monkey
         while theirs.receive(0.0) is not None:
             pass
 
-    monkeypatch.setattr(server._runtime.bulk_links, "pause", slow_pause)
-    monkeypatch.setattr(server._runtime.bulk_links, "resume", recorded_resume)
+    monkeypatch.setattr(server._endpoint.bulk_links, "pause", slow_pause)
+    monkeypatch.setattr(server._endpoint.bulk_links, "resume", recorded_resume)
     for _ in range(MAX_RECEIVED_BYTES // mine.room + 2):
         mine.send(bytes(mine.room), timeout=5.0)
     wait_for(lambda: len(calls) == 2, "the pause and the resume")
@@ -310,7 +312,7 @@ def test_a_bulk_link_ends_with_its_connection(world: World) -> None:
     thread.join(10.0)
     assert waiting
     assert mine.closed
-    wait_for(lambda: len(server._runtime.bulk_links) == 0, "the server's end")
+    wait_for(lambda: len(server._endpoint.bulk_links) == 0, "the server's end")
 
 
 def test_a_forged_frame_ends_a_bulk_link_and_is_not_delivered(world: World) -> None:
@@ -331,10 +333,10 @@ def test_the_server_refuses_more_bulk_links_than_it_allows(world: World) -> None
         client.bulk_link(5.0)
     assert (refused.value.reason, refused.value.retriable) == ("full", True)
     first.close()
-    wait_for(lambda: len(server._runtime.bulk_links) == 1, "the first one to end")
+    wait_for(lambda: len(server._endpoint.bulk_links) == 1, "the first one to end")
     client.bulk_link(5.0).close()
     live.replace(server_options(max_bulk_links=1))
-    wait_for(lambda: len(server._runtime.bulk_links) == 1, "the second one to end")
+    wait_for(lambda: len(server._endpoint.bulk_links) == 1, "the second one to end")
     with pytest.raises(RemoteError, match="has 1 bulk links, and the server allows no more"):
         client.bulk_link(5.0)
 
@@ -352,7 +354,7 @@ def test_an_unknown_number_of_a_bulk_link_is_named(world: World) -> None:
     server, _, _, _ = both_ends(world)
     (connection,) = server.connections
     with pytest.raises(UsageError, match="has no bulk link 7"):
-        server._runtime.bulk_links.of(core_of(connection), 7)
+        server._endpoint.bulk_links.of(core_of(connection), 7)
 
 
 def test_a_key_part_of_the_wrong_length_is_refused(world: World) -> None:

@@ -12,6 +12,6 @@ def test_a_job_for_an_event_loop_that_has_ended_fails_and_is_not_kept(world: Wor
     _, client = world.pair()
     client.close()
     with pytest.raises(EndedError):
-        client._runtime.loop.call(lambda: None).result(0)
-    client._runtime.loop.run_soon(lambda: None)
-    assert client._runtime.loop.jobs == []
+        client._endpoint.loop.call(lambda: None).result(0)
+    client._endpoint.loop.run_soon(lambda: None)
+    assert client._endpoint.loop.jobs == []

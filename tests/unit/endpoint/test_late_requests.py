@@ -48,7 +48,7 @@ def test_a_request_that_arrives_after_the_end_of_its_connection_is_dropped(
     at_server.close()
     assert ended.wait(20.0), "the client was not disconnected"
     wait_for(lambda: calls._is_closed, "the end of the connection")
-    pool = client._runtime.worker_pool
+    pool = client._endpoint.worker_pool
     calls.take([*requests] * copies)
     assert (calls.running, calls.held_bytes) == (0, 0)
     wait_for(lambda: pool.unfinished(pool.mark()) == 0, "the work of the pool")
@@ -63,7 +63,7 @@ def test_a_request_whose_connection_ends_before_a_worker_has_it_does_not_run(
     counter = Counter()
     client.register("counter", counter, ["count"])
     (at_server,) = server.connections
-    pool = client._runtime.worker_pool
+    pool = client._endpoint.worker_pool
     submit, dropped = pool.submit, threading.Event()
 
     def end_and_submit(share: Any, work: Any, *, owner: Any, kind: Any = None) -> None:

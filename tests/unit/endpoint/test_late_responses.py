@@ -21,7 +21,7 @@ def test_a_call_and_a_ping_raise_wait_timeout_while_the_event_loop_is_blocked(
         is_blocked.set()
         assert released.wait(20.0)
 
-    client._runtime.loop.run_soon(block_loop)
+    client._endpoint.loop.run_soon(block_loop)
     assert is_blocked.wait(20.0)
     try:
         with pytest.raises(WaitTimeout, match=r"waited 0.1 s for the response to the call of list_all\(\)") as caught:

@@ -38,7 +38,7 @@ class LoopWithoutWork:
         self.inbox = RecordingInbox(MemoryNetwork())
         self.ticks = 0
         self.loop = Loop("idle")
-        self.loop.bind(self)
+        self.loop.endpoint = self
         self.loop.start()
 
     def handle_event(self, event: TransportEvent, now: float) -> None:

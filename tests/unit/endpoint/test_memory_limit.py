@@ -72,13 +72,13 @@ def test_the_largest_holder_pauses_until_its_memory_is_free(world: World) -> Non
     (greedy_connection,) = [one for one in server.connections if one.id == greedy.connection.id]
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(greedy.remote("slow").with_timeout(TIMEOUT_S).hold, bytes(400_000)) for _ in range(2)]
-        wait_for(lambda: server.runtime.holds.memory.paused == {core_of(greedy_connection)})
+        wait_for(lambda: server.endpoint.holds.memory.paused == {core_of(greedy_connection)})
         with pytest.raises(WaitTimeout):
             greedy.ping(0.2)
         assert good.ping(TIMEOUT_S) >= 0
         assert size_of(good, 70_000) == 70_000  # less than the rest of the limit, with a copy of each chunk
         slow.end()
-        wait_for(lambda: not server.runtime.holds.memory.paused)
+        wait_for(lambda: not server.endpoint.holds.memory.paused)
         assert greedy.ping(TIMEOUT_S) >= 0
         assert [call.result(TIMEOUT_S) for call in calls] == [1, 1]
     wait_for(lambda: core_of(greedy_connection).held_bytes == 0)
@@ -99,7 +99,7 @@ def test_at_the_limit_the_largest_holder_ends_and_connects_again(world: World) -
     greedy.connect(TIMEOUT_S)
     assert greedy.connection is not first
     assert size_of(greedy, 10) == 10
-    wait_for(lambda: server.runtime.holds.memory.held < 500_000)
+    wait_for(lambda: server.endpoint.holds.memory.held < 500_000)
 
 
 @pytest.mark.threads
@@ -112,7 +112,7 @@ def test_a_call_is_refused_while_small_holders_fill_the_memory_but_a_small_call_
     asker = world.client(client_options(buffer_bytes=128 << 10))
     with ThreadPoolExecutor(len(holders)) as pool:
         calls = [pool.submit(one.remote("slow").with_timeout(TIMEOUT_S).hold, bytes(127_000)) for one in holders]
-        wait_for(lambda: len(slow.futures) == len(holders) and server.runtime.holds.memory.is_full)
+        wait_for(lambda: len(slow.futures) == len(holders) and server.endpoint.holds.memory.is_full)
         with pytest.raises(RefusedError, match=r"memory for all connections is full \(memoryLimit\)") as refused:
             size_of(asker, 300_000)
         assert (refused.value.reason, refused.value.retry) == ("busy", Retry.SOON)
@@ -122,7 +122,7 @@ def test_a_call_is_refused_while_small_holders_fill_the_memory_but_a_small_call_
         assert all(one.connected for one in holders)
         slow.end()
         assert [call.result(TIMEOUT_S) for call in calls] == [1] * len(holders)
-    wait_for(lambda: not server.runtime.holds.memory.is_full)
+    wait_for(lambda: not server.endpoint.holds.memory.is_full)
     assert size_of(asker, 300_000) == 300_000
 
 
@@ -133,7 +133,7 @@ def test_a_changed_limit_pauses_and_continues_connected_clients(world: World, ra
     live = LiveOptions(server_options(memory_limit=10_000_000, queue_bytes=64 << 10))
     server, slow = serving_with(world, live)
     greedy = world.client()
-    memory = server.runtime.holds.memory
+    memory = server.endpoint.holds.memory
 
     def limit_to(memory_limit: int) -> None:
         live.replace(server_options(memory_limit=memory_limit))

@@ -381,7 +381,7 @@ class Later:
 def test_an_endpoint_is_idle_during_a_call_which_still_ends_at_its_deadline(world: World) -> None:
     server, client = world.pair()
     server.register("later", Later(), ["get"])
-    loop = client._runtime.loop
+    loop = client._endpoint.loop
     pending = core_of(client.connection).rpc.begin(Call("later", "get", (), {}), 10.0)
     wait_for(loop.is_idle, "the client to be idle during the call", 5.0)
     began = world.clock()
@@ -462,7 +462,7 @@ def test_a_worker_sends_the_response_when_the_event_loop_ends_a_future(world: Wo
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(client.remote("later").with_timeout(TIMEOUT_S).get)
         wait_for(lambda: later.futures)
-        server._runtime.loop.run_soon(lambda: later.futures[0].set_result(bytes(1_000_000)))
+        server._endpoint.loop.run_soon(lambda: later.futures[0].set_result(bytes(1_000_000)))
         assert len(call.result(TIMEOUT_S)) == 1_000_000
 
 

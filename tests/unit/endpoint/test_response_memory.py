@@ -59,7 +59,7 @@ def test_large_responses_at_the_same_time_have_a_quarter_of_the_memory_limit_tog
     server = world.server(server_options(memory_limit=4 << 20))
     server.register("blobs", Blobs(), ["make", "count"])
     call = getattr(world.client().remote("blobs"), method)
-    memory, size = server.runtime.response_memory, 600_000 if method == "make" else 200_000
+    memory, size = server.endpoint.response_memory, 600_000 if method == "make" else 200_000
     assert len(call(size)) == size
     assert len(memory) == 0
     assert memory.hold(1, 600_000)  # as a response does that is being sent

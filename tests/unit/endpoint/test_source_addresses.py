@@ -15,7 +15,7 @@ def test_a_client_opens_bulk_links_with_any_spelling_of_its_address(world: World
     client = world.client(source=source)
     mine = client.bulk_link(5.0)
     (connection,) = server.connections
-    theirs = server._runtime.bulk_links.of(core_of(connection), mine.number)
+    theirs = server._endpoint.bulk_links.of(core_of(connection), mine.number)
     mine.send(b"over the bulk link", timeout=5.0)
     assert bytes(theirs.receive(5.0) or b"") == b"over the bulk link"
 

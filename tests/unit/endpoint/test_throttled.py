@@ -23,10 +23,10 @@ def test_a_client_that_sends_faster_than_its_key_may_waits_and_loses_nothing(wor
     fast.send(bytes(SIZE), acknowledge=True)
     for _ in range(9):
         fast.send(bytes(SIZE), timeout=TIMEOUT_S)
-    wait_for(lambda: bool(server.runtime.holds.throttled))
+    wait_for(lambda: bool(server.endpoint.holds.throttled))
     fast.send(b"end", timeout=TIMEOUT_S, acknowledge=True)
     assert sizes == [SIZE] * 10 + [3]
-    wait_for(lambda: not server.runtime.holds.throttled)
+    wait_for(lambda: not server.endpoint.holds.throttled)
 
 
 def test_the_limit_in_the_line_of_a_key_replaces_that_of_all_keys_and_others_do_not_wait(world: World) -> None:
@@ -44,7 +44,7 @@ def test_the_limit_in_the_line_of_a_key_replaces_that_of_all_keys_and_others_do_
     server.on_message(bytes, count)
     for client in (slow, good):
         client.send_many([b"x"] * 20, timeout=TIMEOUT_S)
-    wait_for(lambda: [one.peer.key for one in server.runtime.holds.throttled] == [limited.public])
+    wait_for(lambda: [one.peer.key for one in server.endpoint.holds.throttled] == [limited.public])
     good.send(b"x", timeout=TIMEOUT_S, acknowledge=True)
     assert counted[free.public] == 21
     slow.send(b"x", timeout=TIMEOUT_S, acknowledge=True)
@@ -59,7 +59,7 @@ def test_a_server_that_sends_faster_than_its_key_may_get_waits_and_loses_nothing
     (connection,) = server.connections
     for _ in range(10):
         connection.send(bytes(SIZE), timeout=TIMEOUT_S)
-    wait_for(lambda: core_of(connection) in server.runtime.holds.throttled)
+    wait_for(lambda: core_of(connection) in server.endpoint.holds.throttled)
     connection.send(b"end", timeout=TIMEOUT_S, acknowledge=True)
     assert received == [SIZE] * 10 + [3]
 
@@ -70,10 +70,10 @@ def test_a_client_that_gets_data_later_gets_acknowledgements_and_pongs_at_once(w
     client = world.client()
     (connection,) = server.connections
     connection.send(bytes(200_000), timeout=TIMEOUT_S)  # more than the rate allows in three minutes
-    wait_for(lambda: core_of(connection) in server.runtime.holds.throttled)
+    wait_for(lambda: core_of(connection) in server.endpoint.holds.throttled)
     connection.send(b"later", timeout=TIMEOUT_S)
     client.send(b"one", timeout=TIMEOUT_S)
     wait_for(lambda: not core_of(client.connection).unacknowledged_bytes, "the acknowledgement")
     client.ping(TIMEOUT_S)
-    assert core_of(connection) in server.runtime.holds.throttled
+    assert core_of(connection) in server.endpoint.holds.throttled
     assert core_of(connection).unacknowledged_bytes > 0

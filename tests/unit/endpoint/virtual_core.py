@@ -92,7 +92,7 @@ class End:
         self.flush_requests = 0
         self._budget = budget
         loop: Any = Loop("test", lambda: self.now)
-        loop.bind(SimpleNamespace(inbox=SimpleNamespace(pause=lambda _: None, resume=lambda _: None)))
+        loop.endpoint = SimpleNamespace(inbox=SimpleNamespace(pause=lambda _: None, resume=lambda _: None))
         loop.pool, loop.request_flush = AtOnce(), self._count_request
         owner: Any = SimpleNamespace(
             options=client_options(session_limits=limits, times=times), types=Types(), objects=GlobalObjects(),

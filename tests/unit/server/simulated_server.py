@@ -30,7 +30,6 @@ from aeron_spark.protocol.frames import RecordKind, encode
 from aeron_spark.protocol.grants import EVERYTHING, Grant
 from aeron_spark.protocol.handshake_payloads import ClientDone, DoneAck
 from aeron_spark.protocol.keypair import KeyPair
-from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.sources import IpAddress, Refusal
 from aeron_spark.transport.api import (
     ChannelPair,
@@ -146,8 +145,19 @@ class FakeConnection:
         self.notices.append(notice)
 
 
+class EndpointOfServer(ServerEndpoint):
+    """The endpoint, whose connections are those of the simulated server."""
+
+    def __init__(self, server: SimulatedServer, seed: int) -> None:
+        one: Any = server  # loop, access and transport
+        super().__init__(one, lambda: one, one, server.live, server.facts, entropy=random.Random(seed).randbytes)
+        self.log_space = one
+        self.add_link, self.remove_link = server.add_link, server.remove_link  # type: ignore[method-assign]
+        self.notify, self.report, self.make = server.notify, server.report, server.make  # type: ignore[method-assign]
+
+
 class SimulatedServer:
-    """The endpoint, and the objects that it calls: this one is its runtime, transport, inbox, access and log space."""
+    """The endpoint, and the objects that it calls: this one is its loop, transport, inbox, access and log space."""
 
     dropped = 0
 
@@ -175,7 +185,6 @@ class SimulatedServer:
         self.attach_fails = False
         self.keys = SERVER_KEYS
         self.address_refusal = address_refusal
-        self.types = Types()
         self.facts = Bus()
         self.facts.on(HandshakeEnded, self._handshake_ended)
         self.facts.on(DriverBack, lambda _: self.note("driver back"))
@@ -183,12 +192,10 @@ class SimulatedServer:
         self.jobs: list[Callable[[], object]] = []  # for the event loop
         self.log_space_of: list[tuple[int, int]] = []  # what the endpoint has counted: opening links, and the key's own
         self.log_space_refusal: RefusedError | None = None
-        self.bulk_links = SimpleNamespace(opening=0, counts=Counter)
-        self.holds = SimpleNamespace()
         self.live = LiveOptions(options or ServerOptions())
-        self.endpoint = ServerEndpoint(
-            self, lambda: self, self, self.live, self, random.Random(seed).randbytes  # type: ignore[arg-type]
-        )  # fmt: skip
+        self.name = "simulated"
+        self.pool = self
+        self.endpoint = EndpointOfServer(self, seed)
         self.endpoint.listen([ADDRESS])
 
     # The test's steps
@@ -215,7 +222,7 @@ class SimulatedServer:
         return self.call(lambda: self.endpoint.run_due(now))
 
     def close_connection(self, connection: FakeConnection, *, keep_session: bool) -> Calls:
-        return self.call(lambda: self.endpoint.close_connection(connection, keep_session, self.now))  # type: ignore[arg-type]
+        return self.call(lambda: self.endpoint.program_closes(connection, keep_session, self.now))  # type: ignore[arg-type]
 
     def lose_link(self, connection: FakeConnection, *, expired: bool = False) -> Calls:
         error = SessionLost("it is cut")
@@ -284,10 +291,7 @@ class SimulatedServer:
         self.calls.append(call)
         self.seen[call] += 1
 
-    # Runtime
-
-    def bind(self, endpoint: ServerEndpoint) -> None:
-        self.endpoint = endpoint
+    # Connections and links
 
     def add_link(self, connection: Any, link: Link) -> None:
         assert link not in self.links
@@ -317,8 +321,12 @@ class SimulatedServer:
         self.reported.append(error)
         self.note("report")
 
-    @property
-    def loop(self) -> Any:
+    # Loop
+
+    def clock(self) -> float:
+        return self.now
+
+    def executor(self, threads: int, name: str) -> Any:
         return self
 
     def in_background(self, work: Callable[[], object], then: Callable[[Any], object]) -> Future[object]:

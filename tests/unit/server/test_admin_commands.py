@@ -278,13 +278,15 @@ def test_the_reports_of_1000_connections_take_less_time_than_their_copies(world:
     server = world.server()
     connections = [
         ConnectionCore(
-            server.runtime, PeerInfo(number.to_bytes(32, "big"), "tag", "192.0.2.7", 4000), number, Connection
+            server.endpoint, PeerInfo(number.to_bytes(32, "big"), "tag", "192.0.2.7", 4000), number, Connection
         )
         for number in range(1000)
     ]
     for connection in connections:
         connection.grant = Grant("desk-7", everything=True)
-    endpoint: Any = SimpleNamespace(runtime=server.runtime, connections=connections)
+    endpoint: Any = SimpleNamespace(
+        bulk_links=server.endpoint.bulk_links, holds=server.endpoint.holds, connections=connections
+    )
     reporter = ConnectionReporter(endpoint, lambda _: [])
     making_s, copying_s = [], []
     for _ in range(5):

@@ -189,8 +189,8 @@ class Served:
         store: Any = Store(self.stream)
         few = server_options(**settings, workers=WORKERS)
         self.server: MessageServer = world.server(few, start=False)
-        self.loop = self.server.runtime.loop
-        self._service = StreamService(lambda: store, self.server.runtime.bulk_links, self.loop, LiveOptions(few))
+        self.loop = self.server.endpoint.loop
+        self._service = StreamService(lambda: store, self.server.endpoint.bulk_links, self.loop, LiveOptions(few))
         self.server.endpoint.add_service(self._service.serve)
         self.server.start([ADDRESS])
         self.client: Client = world.client(quick_client(**settings))
@@ -270,7 +270,7 @@ def test_the_event_loop_answers_a_wait_at_its_deadline(served: Served, seconds: 
 @pytest.mark.threads
 def test_the_event_loop_of_a_server_is_idle_while_a_wait_has_much_time(served: Served) -> None:
     waits = served.follow(1)
-    wait_for(served.server._runtime.loop.is_idle, "the server to be idle")
+    wait_for(served.server._endpoint.loop.is_idle, "the server to be idle")
     served.stream.publish(128)
     assert [wait.result(TIMEOUT_S) for wait in waits] == [True]
 

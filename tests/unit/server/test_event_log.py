@@ -131,7 +131,7 @@ def test_a_new_version_of_the_clients_file_is_one_event_and_a_wrong_one_another(
         path.chmod(0o600)
 
     write("name=a streams=*:read,write")
-    watcher = ClientsWatcher(ClientTable(path), server.endpoint.apply_grants, server.runtime.report, server.events)
+    watcher = ClientsWatcher(ClientTable(path), server.endpoint.apply_grants, server.endpoint.report, server.events)
     watcher.start()
     try:
         write("name=a streams=prices:read,write")
@@ -155,7 +155,7 @@ def test_an_emptied_clients_file_is_a_warning(world: World, tmp_path: Path, capl
     path = tmp_path / "authorized_keys"
     path.write_text("\n".join(keys))
     path.chmod(0o600)
-    watcher = ClientsWatcher(ClientTable(path), server.endpoint.apply_grants, server.runtime.report, server.events)
+    watcher = ClientsWatcher(ClientTable(path), server.endpoint.apply_grants, server.endpoint.report, server.events)
     with caplog.at_level(logging.INFO, LOG.name):
         for text in (keys[0], ""):
             path.write_text(text)

@@ -33,16 +33,13 @@ def connection(number: int) -> Any:
 @pytest.fixture
 def reader() -> MetricReader:
     connections = [connection(number) for number in range(CONNECTIONS)]
-    runtime = SimpleNamespace(
-        traffic=EndpointTraffic(), tampered=3,
-        worker_pool=SimpleNamespace(waiting=lambda: {PROGRAM: 5, stream_requests.SERVICE: 2, None: 3}),
-        bulk_links=SimpleNamespace(held_bytes=lambda: dict.fromkeys(range(7), 100)),
-        holds=SimpleNamespace(throttled=connections[:2], memory=SimpleNamespace(limit=512)),
-    )  # fmt: skip
     detached = connection(1)
     detached.connected = False
     endpoint: Any = SimpleNamespace(
-        runtime=runtime, connections=[*connections, detached], has_driver=True,
+        connections=[*connections, detached], has_driver=True, traffic=EndpointTraffic(), tampered=3,
+        worker_pool=SimpleNamespace(waiting=lambda: {PROGRAM: 5, stream_requests.SERVICE: 2, None: 3}),
+        bulk_links=SimpleNamespace(held_bytes=lambda: dict.fromkeys(range(7), 100)),
+        holds=SimpleNamespace(throttled=connections[:2], memory=SimpleNamespace(limit=512)),
         statistics={"sessions": CONNECTIONS + 3, "handshakes": 7},
     )  # fmt: skip
     events: Any = SimpleNamespace(suppressed_total=11)

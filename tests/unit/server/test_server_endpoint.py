@@ -14,7 +14,7 @@ import pytest
 from aeron_spark.endpoint.endpoint_listeners import Ending
 from aeron_spark.endpoint.links import Link
 from aeron_spark.endpoint.owner import PeerInfo
-from aeron_spark.endpoint.server_endpoint import DRAIN_SECONDS, REOPEN_SECONDS, ServerEndpoint
+from aeron_spark.endpoint.server_endpoint import DRAIN_SECONDS, REOPEN_SECONDS
 from aeron_spark.endpoint.server_sessions import HandshakeEnded
 from aeron_spark.errors import EndedError, OptionError, RefusedError, Retry, SessionLost, TransportError, UsageError
 from aeron_spark.options import ServerOptions
@@ -39,6 +39,7 @@ from tests.unit.protocol.handshakes import NOW
 from tests.unit.server.simulated_server import (
     ADDRESS,
     TOKEN,
+    EndpointOfServer,
     FakeConnection,
     FakePublication,
     SimulatedClient,
@@ -94,7 +95,7 @@ def hint(server: SimulatedServer) -> RetryHint | RefusalHint:
 
 def test_a_server_that_does_not_listen_yet_has_no_transport() -> None:
     server = SimulatedServer()
-    endpoint = ServerEndpoint(server, lambda: server, server, server.live)  # type: ignore[arg-type]
+    endpoint = EndpointOfServer(server, 7)
     assert not endpoint.is_listening
     assert endpoint.own_statistics["dropped"] == 0
     with pytest.raises(UsageError, match="does not listen yet"):
@@ -198,7 +199,7 @@ def test_a_connection_that_the_server_closes_is_drained_first() -> None:
     server, _, connection = connected()
     assert server.close_connection(connection, keep_session=False) == []
     assert server.endpoint.deadline() == server.now + 2.0
-    assert not server.endpoint.is_idle
+    assert not server.endpoint.is_idle(server.now)
     assert server.work() == []
     connection.is_idle = True
     assert server.work() == DISCONNECTED
@@ -268,9 +269,9 @@ def test_a_session_that_is_not_resumed_disconnects_after_the_expiry_and_ends_aft
     begin = server.now
     server.lose_link(connection)
     assert server.endpoint.deadline() == begin + 4.0
-    assert not server.endpoint.is_idle
+    assert not server.endpoint.is_idle(server.now)
     assert server.run_until(begin + 4.0) == ["disconnect"]
-    assert server.endpoint.is_idle
+    assert server.endpoint.is_idle(server.now)
     assert server.endpoint.deadline() == begin + 60.0
     assert server.run_until(begin + 60.0) == ["end"]
     assert isinstance(connection.ended, SessionLost)
@@ -404,7 +405,8 @@ def test_a_link_that_cannot_be_opened_refuses_its_client() -> None:
 def test_the_room_for_logs_is_asked_with_the_links_that_open_and_those_of_the_key() -> None:
     server, client, connection = connected()
     assert server.log_space_of == [(0, 0)]
-    server.bulk_links = SimpleNamespace(opening=2, counts=lambda: Counter({id(connection): 3}))
+    bulk_links: Any = SimpleNamespace(opening=2, counts=lambda: Counter({id(connection): 3}), work=lambda _: False)
+    server.endpoint.bulk_links = bulk_links  # type: ignore[misc]
     client.ticket = None
     client.start()
     client.advance()
@@ -617,7 +619,7 @@ def test_a_lost_driver_closes_paths_and_links_and_keeps_sessions() -> None:
         == "the media driver was lost: it was killed. The server connects again when a media driver runs."
     )
     assert not server.endpoint.has_driver
-    assert not server.endpoint.is_idle
+    assert not server.endpoint.is_idle(server.now)
     assert server.work() == ["driver back"]
     assert server.endpoint.has_driver
     client.image = 0
