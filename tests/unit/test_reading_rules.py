@@ -50,7 +50,6 @@ LONG_SIGNATURES: Final = {
     "endpoint.links": "__init__",
     "endpoint.peer_calls": "__init__",
     "options.declaration": "option",
-    "protocol.client_handshake": "__init__",
     "stream_client.buffered_writer": "__init__",
     "stream_client.reader": "__init__",
     "stream_client.writer": "__init__",

@@ -52,6 +52,7 @@ from aeron_spark.protocol.client_handshake import (
     Abandoned,
     Actions,
     ClientHandshake,
+    ClientIdentity,
     HandshakeAccepted,
     Ignored,
     Reopen,
@@ -119,10 +120,12 @@ class ClientEndpoint(EndpointCore):
         """Whether the program closes the link to resume the session at once. Until then, senders wait."""
         self.store: Final = store
         self._dial: Final = dial
-        self._random: Final = random
-        self._keys, self._psk = store.identity(), read_shared_secret(options.shared_secret_file)
         self._verifier: Final = ServerKeyVerifier(
             server, pinned=options.server_key, first_use=options.trust_first_use, validate=options.validate
+        )
+        psk = read_shared_secret(options.shared_secret_file)
+        self._identity: Final = ClientIdentity(
+            store.identity(), self._verifier.verify, str(server), random, psk, options.timing, options.key_limits
         )
         self._is_in_use: Callable[[], bool] = lambda: True
         self._report_unused: Callable[[], object] = lambda: None
@@ -509,16 +512,7 @@ class ClientEndpoint(EndpointCore):
                 ticket=self.ticket,
                 received=0 if resumed is None else resumed.connection.session.received,
             )
-            handshake = ClientHandshake(
-                identity=self._keys,
-                entropy=self._random,
-                verify=self._verifier.verify,
-                done=done,
-                server=str(self.server),
-                psk=self._psk,
-                timing=self.options.timing,
-                limits=self.options.key_limits,
-            )
+            handshake = ClientHandshake(self._identity, done)
             path = ClientPath(self.transport)
         except AeronSparkError as error:
             return self._fail_attempt(error, now)
@@ -684,7 +678,7 @@ class ClientEndpoint(EndpointCore):
             self._leave(error, now, keep_session=closed.keep_session)
             return S.IDLE
         self._renew_ticket()
-        self._schedule.note_restart(now, int.from_bytes(self._random(2), "big") / 0xFFFF)
+        self._schedule.note_restart(now, int.from_bytes(self._identity.entropy(2), "big") / 0xFFFF)
         self._end_session(session, error, now)
         return S.PAUSED
 
@@ -884,7 +878,7 @@ class ClientEndpoint(EndpointCore):
         self.session, self._has_lost_session = None, not isinstance(error, EndedError)
 
     def _renew_ticket(self) -> None:
-        self.ticket = self._random(TICKET_BYTES)
+        self.ticket = self._identity.entropy(TICKET_BYTES)
 
     def _connect_timeout(self, connect: PendingConnect) -> AeronSparkError:
         """Return the error of a connect whose deadline has passed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -147,36 +147,35 @@ class ClientTiming:
     """
 
 
+@dataclass(frozen=True, slots=True)
+class ClientIdentity:
+    """The values that all handshakes of a client share. Errors name the ``server``."""
+
+    keys: KeyPair
+    verify: Verify
+    server: str
+    entropy: Entropy
+    psk: bytes | None = field(default=None, repr=False)
+    timing: ClientTiming = field(default_factory=ClientTiming)
+    limits: CipherLimits = field(default_factory=CipherLimits)
+
+
 class ClientHandshake:
     """One attempt to connect, as a pure state machine. For one thread."""
 
-    def __init__(
-        self,
-        *,
-        identity: KeyPair,
-        entropy: Entropy,
-        verify: Verify,
-        done: ClientDone,
-        server: str,
-        psk: bytes | None = None,
-        timing: ClientTiming | None = None,
-        limits: CipherLimits | None = None,
-    ) -> None:
-        """Prepare an attempt. Errors name the ``server``. Raises OptionError if ``done`` cannot be sent."""
+    def __init__(self, client: ClientIdentity, done: ClientDone) -> None:
+        """Prepare an attempt. Raises OptionError if ``done`` cannot be sent."""
         check_tag(done.tag)
         self._done: Final = encode_client_done(done)
-        self._verify: Final = verify
-        self._server: Final = server
-        self._timing: Final = timing or ClientTiming()
-        self._limits: Final = limits or CipherLimits()
+        self._client: Final = client
         connect_key = b""
         while not any(connect_key):
-            connect_key = entropy(CONNECT_KEY_BYTES)
+            connect_key = client.entropy(CONNECT_KEY_BYTES)
         self._connect_key: Final = connect_key
         self.key_hash: Final = key_hash(connect_key)
         """All responses to this attempt have it."""
         self._noise: Final = HandshakeState(
-            initiator=True, static=identity, entropy=entropy, prologue=prologue(connect_key), psk=psk
+            initiator=True, static=client.keys, entropy=client.entropy, prologue=prologue(connect_key), psk=client.psk
         )
         self._message = b""
         self._cookie = b""
@@ -243,7 +242,7 @@ class ClientHandshake:
         """The refusal of a hint as an error; None without a hint, or if the server has accepted."""
         if self._refusal is None or self.state is State.CONNECTED:
             return None
-        return refused(self._refusal, self._server, is_authenticated=False)
+        return refused(self._refusal, self._client.server, is_authenticated=False)
 
     def close(self, now: float) -> Actions:
         """End the attempt in any state, except a connected one."""
@@ -263,9 +262,9 @@ class ClientHandshake:
     def _deadline(self, now: float) -> float | None:
         match self.state:
             case State.AWAIT_HELLO_ACK:
-                return now + self._timing.hello_ack_s
+                return now + self._client.timing.hello_ack_s
             case State.AWAIT_DONE_ACK:
-                return now + self._timing.done_ack_s
+                return now + self._client.timing.done_ack_s
             case _:
                 return None
 
@@ -292,10 +291,10 @@ class ClientHandshake:
         try:
             self._hello = decode_payload(self._noise.read(message), ServerHello)
             # before DONE, so that only the verified server learns the client's identity
-            self._verify(self._noise.remote_static)
+            self._client.verify(self._noise.remote_static)
             body = self._noise.write(self._done)
         except TamperedError as error:
-            return self._fail(_authentication_failed("HELLO_ACK", self._server, error))
+            return self._fail(_authentication_failed("HELLO_ACK", self._client.server, error))
         except AeronSparkError as error:
             return self._fail(error)
         self._refusal = None  # the hint was forged, or is out of date
@@ -303,17 +302,17 @@ class ClientHandshake:
 
     def _on_done_ack(self, frame: bytes, _now: float) -> _Step:
         sending, receiving = self._noise.split()
-        decryptor = FrameDecryptor(receiving, self._limits)
+        decryptor = FrameDecryptor(receiving, self._client.limits)
         try:
             ack = decode_payload(bytes(decryptor.decrypt(frame)), DoneAck)
         except TamperedError as error:
-            return self._fail(_authentication_failed("DONE_ACK", self._server, error))
+            return self._fail(_authentication_failed("DONE_ACK", self._client.server, error))
         except DataFormatError as error:
             return self._fail(error)
         assert self._hello is not None  # set by HELLO_ACK
         return State.CONNECTED, (
             HandshakeAccepted(
-                FrameEncryptor(sending, self._limits),
+                FrameEncryptor(sending, self._client.limits),
                 decryptor,
                 self._noise.remote_static,
                 self._hello,
@@ -323,26 +322,27 @@ class ClientHandshake:
         )
 
     def _on_failed(self, frame: bytes, _now: float) -> _Step:
-        decryptor = FrameDecryptor(self._noise.split()[1], self._limits)
+        decryptor = FrameDecryptor(self._noise.split()[1], self._client.limits)
         try:
             failed = decode_payload(bytes(decryptor.decrypt(frame)), FailedPayload)
         except TamperedError as error:
-            return self._fail(_authentication_failed("FAILED", self._server, error))
+            return self._fail(_authentication_failed("FAILED", self._client.server, error))
         except DataFormatError as error:
             return self._fail(error)
         return self._fail(
-            refused(Refusal(failed.code, failed.text), self._server, is_authenticated=True), is_authenticated=True
+            refused(Refusal(failed.code, failed.text), self._client.server, is_authenticated=True),
+            is_authenticated=True,
         )
 
     def _on_deadline(self, _argument: None, _now: float) -> _Step:
         packet, seconds = (
-            ("HELLO_ACK", self._timing.hello_ack_s)
+            ("HELLO_ACK", self._client.timing.hello_ack_s)
             if self.state is State.AWAIT_HELLO_ACK
-            else ("DONE_ACK", self._timing.done_ack_s)
+            else ("DONE_ACK", self._client.timing.done_ack_s)
         )
         if self._refusal is not None:
-            return self._fail(refused(self._refusal, self._server, is_authenticated=False))
-        waited = f"waited {seconds:g} s for the server's {packet} ({self._server})"
+            return self._fail(refused(self._refusal, self._client.server, is_authenticated=False))
+        waited = f"waited {seconds:g} s for the server's {packet} ({self._client.server})"
         if self._path_lost:
             return self._fail(ConnectError(f"{waited}, and the path to it was lost", remedy=_REMEDY))
         return self._fail(WaitTimeout(waited, remedy=_REMEDY))
@@ -355,7 +355,7 @@ class ClientHandshake:
     def _shorten_deadline(self, now: float) -> None:
         """End the step after ``hint_s``, because another attempt is more useful than a long wait."""
         assert self.deadline is not None  # only states with a deadline have these rows
-        self.deadline = min(self.deadline, now + self._timing.hint_s)
+        self.deadline = min(self.deadline, now + self._client.timing.hint_s)
 
     def _on_close(self, _argument: None, _now: float) -> _Step:
         return State.ENDED, ()

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from aeron_spark.aeron.client import AeronClient
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
-from aeron_spark.protocol.client_handshake import Actions, ClientHandshake, ClientTiming, Reopen, Send
+from aeron_spark.protocol.client_handshake import Actions, ClientHandshake, ClientIdentity, ClientTiming, Reopen, Send
 from aeron_spark.protocol.handshake_payloads import ClientDone
 from aeron_spark.protocol.keypair import new_keypair
 from aeron_spark.transport.api import MessageArrived, PublicationRejected, ServerAddress, TransportEvent
@@ -30,16 +30,11 @@ class Raw:
         self.pair = self.dialing.open_path()
         self.packets: list[bytes] = []
         self.hints: list[str] = []
-        self.machine = ClientHandshake(
-            identity=new_keypair(secrets.token_bytes),
-            entropy=secrets.token_bytes,
-            verify=lambda key: None,
-            done=ClientDone(),
-            server="the server",
-            timing=ClientTiming(
-                hello_ack_s=LONG_TIMEOUT_S, done_ack_s=LONG_TIMEOUT_S
-            ),  # a test may wait between two steps
-        )
+        identity = ClientIdentity(
+            new_keypair(secrets.token_bytes), lambda key: None, "the server", secrets.token_bytes,
+            timing=ClientTiming(hello_ack_s=LONG_TIMEOUT_S, done_ack_s=LONG_TIMEOUT_S),  # a test may wait between steps
+        )  # fmt: skip
+        self.machine = ClientHandshake(identity, ClientDone())
 
     def send(self, packet: bytes) -> None:
         wait_for(lambda: self.poll() or self.pair.publication.connected, TIMEOUT_S, "the server's port to respond")

@@ -15,7 +15,7 @@ from typing import Any, Final
 from aeron_spark.endpoint.links import OPEN
 from aeron_spark.protocol import client_handshake as client_side
 from aeron_spark.protocol import server_handshake as server_side
-from aeron_spark.protocol.client_handshake import ClientHandshake
+from aeron_spark.protocol.client_handshake import ClientHandshake, ClientIdentity
 from aeron_spark.protocol.frame_cipher import CipherLimits, FrameEncryptor
 from aeron_spark.protocol.frames import OutgoingRecord, RecordKind, encode
 from aeron_spark.protocol.handshake_packets import Cookies, HelloPacket, decode, prologue
@@ -93,9 +93,7 @@ def make_handshake_vector(
     client_entropy, server_entropy = RecordedEntropy(f"client {name}"), RecordedEntropy(f"server {name}")
     psk = None if secret is None else derive_psk(secret)
     identity = ServerIdentity(SERVER, SERVER_HELLO, Cookies(server_entropy), server_entropy, psk=psk)
-    client = ClientHandshake(
-        identity=CLIENT, entropy=client_entropy, verify=agree, done=DONE, server="the server", psk=psk
-    )
+    client = ClientHandshake(ClientIdentity(CLIENT, agree, "the server", client_entropy, psk), DONE)
     vector: dict[str, Any] = {
         "name": name,
         "client": _key_pair_fields(CLIENT),

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol import client_handshake as client_side
 from aeron_spark.protocol import server_handshake as server_side
-from aeron_spark.protocol.client_handshake import ClientHandshake
+from aeron_spark.protocol.client_handshake import ClientHandshake, ClientIdentity, ClientTiming
 from aeron_spark.protocol.handshake_packets import Cookies, RefusalHint, decode_hint
 from aeron_spark.protocol.handshake_payloads import ClientDone, DoneAck, ServerHello
 from aeron_spark.protocol.keypair import keypair_from
@@ -51,16 +51,12 @@ def make_server(seed: int = 2, psk: bytes | None = None) -> ServerIdentity:
 
 
 def make_client(
-    seed: int = 1, *, verify: Callable[[bytes], None] = agree, psk: bytes | None = None, done: ClientDone = DONE
-) -> ClientHandshake:
-    return ClientHandshake(
-        identity=CLIENT_KEYS,
-        entropy=random.Random(seed).randbytes,
-        verify=verify,
-        done=done,
-        server="10.0.0.9:20000",
-        psk=psk,
-    )
+    seed: int = 1, *, verify: Callable[[bytes], None] = agree, psk: bytes | None = None, done: ClientDone = DONE,
+    timing: ClientTiming | None = None,
+) -> ClientHandshake:  # fmt: skip
+    entropy = random.Random(seed).randbytes
+    identity = ClientIdentity(CLIENT_KEYS, verify, "10.0.0.9:20000", entropy, psk, timing or ClientTiming())
+    return ClientHandshake(identity, done)
 
 
 def one(actions: tuple[object, ...], kind: type[A]) -> A:

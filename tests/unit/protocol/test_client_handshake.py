@@ -141,8 +141,7 @@ def test_every_state_with_every_event(state: State, event: Event) -> None:
 def test_row_96_every_step_has_a_deadline_whose_error_names_it(
     advance: Callable[[Joined], object], packet: str, seconds: float
 ) -> None:
-    client = make_client()
-    client._timing = ClientTiming(hello_ack_s=3, done_ack_s=7)  # type: ignore[misc]
+    client = make_client(timing=ClientTiming(hello_ack_s=3, done_ack_s=7))
     joined = Joined(client=client)
     advance(joined)
     assert client.deadline == NOW + seconds

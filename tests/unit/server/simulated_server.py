@@ -24,7 +24,7 @@ from aeron_spark.facts import Bus
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol import client_handshake as client_side
 from aeron_spark.protocol.access import Candidate
-from aeron_spark.protocol.client_handshake import ClientHandshake
+from aeron_spark.protocol.client_handshake import ClientHandshake, ClientIdentity
 from aeron_spark.protocol.frame_cipher import FrameEncryptor
 from aeron_spark.protocol.frames import RecordKind, encode
 from aeron_spark.protocol.grants import EVERYTHING, Grant
@@ -425,13 +425,8 @@ class SimulatedClient:
         """Start an attempt, which replaces the previous one."""
         self.leave()
         self.ack = self.ended = None
-        self.handshake = ClientHandshake(
-            identity=self.keys,
-            entropy=self._entropy,
-            verify=agree,
-            done=ClientDone(tag="t", ticket=self.ticket),
-            server="10.0.0.9:20000",
-        )
+        identity = ClientIdentity(self.keys, agree, "10.0.0.9:20000", self._entropy)
+        self.handshake = ClientHandshake(identity, ClientDone(tag="t", ticket=self.ticket))
         self._open_image()
         self._do(self.handshake.start(self.server.now))
 
