@@ -19,8 +19,6 @@ MAVEN := $(MVN) -f jars/pom.xml
 # the helper, and the Spark source that uses it
 MAVEN_BOTH := $(MVN) -f jars/reactor.xml
 SEED ?= $(shell date +%s)
-MATRIX_PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
-MATRIX_SPARKS ?= 4.2.0 4.3.0
 
 # What a target is made of. A second run finds these newer than their sources and does nothing.
 PYTHON_READY := $(VENV)/.installed
@@ -189,25 +187,9 @@ wheel: $(PYTHON_READY) $(JARS_READY)  ## dist/*.whl, which carries its jars
 release: $(PYTHON_READY) $(JARS_READY)  ## wheel, sdist, SBOM and checksums of the last commit in dist/, built twice and tried
 	$(BIN)/python -m tools.release dist
 
-test-matrix: $(JARS_READY)  ## the tests on every Python here, and on every supported Spark
-	@for python in $(MATRIX_PYTHONS); do \
-		"$$python" -c 'import ensurepip' 2>/dev/null || { echo "matrix: $$python is not on this machine: left out"; continue; }; \
-		for spark in $(MATRIX_SPARKS); do $(MAKE) --no-print-directory matrix-one python=$$python spark=$$spark; done; \
-	done
-
-.PHONY: matrix-one
-matrix-one: $(JARS_READY) $(DELTA_READY)
-	@.ci/require namespaces tmux
-	@echo "matrix: $(python), Spark $(spark)"
-	@rm -rf .matrix && $(python) -m venv .matrix
-	@# Delta pins the Spark it was built for; with another one everything else must work
-	@sed '/^pyspark==/d; /^delta-spark==/d' constraints.txt > .matrix/constraints.txt
-	@echo 'pyspark==$(spark)' >> .matrix/constraints.txt
-	@if [ $(spark) = 4.2.0 ]; then extras='dev'; else extras='spark,demo,notebooks,test'; fi; \
-		.matrix/bin/python -m pip --disable-pip-version-check -q install -c .matrix/constraints.txt -e ".[$$extras]"
-	@if [ $(spark) = 4.2.0 ]; then only='$(MARKS)'; else only='$(MARKS) and not delta'; fi; \
-		.matrix/bin/python -m pytest -q -m "$$only" tests/unit tests/e2e tests/spark tests/aeron tests/net tests/cli
-	@rm -rf .matrix
+test-matrix: $(JARS_READY) $(PYTHON_READY)  ## the promises of the README's table with each Spark, Python and Java; ONLY=4.1.4 runs some
+	@.ci/require namespaces
+	$(BIN)/python -m tools.matrix $(ONLY)
 
 clean:  ## remove what was built, and the virtual environment
 	rm -rf $(VENV) .matrix build dist jars/target $(PACKAGE_JARS) demo-output benchmark-output site/html site/.doctrees tests/peers/built

@@ -48,6 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 raise pytest.UsageError(
                     f'{item.nodeid}: a full mark has one argument, the reason: @pytest.mark.full("two JVMs a case")'
                 )
+        item.user_properties += [("promise", mark.args[0]) for mark in item.iter_markers("matrix")]  # for tools/matrix
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
-DELTA: Final = Path(__file__).resolve().parents[1] / "jars" / "target" / "delta"
+# `make test-matrix` sets the variable, to the jars for another Spark, or to nothing where there are none
+_DELTA: Final = os.environ.get("MATRIX_DELTA", str(Path(__file__).resolve().parents[1] / "jars" / "target" / "delta"))
+DELTA: Final = Path(_DELTA)
 # without the second compiler, such a short-lived JVM uses a quarter less processor time
 JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
@@ -20,7 +23,11 @@ def write_defaults(folder: Path) -> Path:
 
 def spark_conf(folder: Path) -> dict[str, str]:
     """Return Spark's configuration, with its files below ``folder``."""
-    return {
+    delta = {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+    return (delta if _DELTA else {}) | {
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -39,6 +46,4 @@ def spark_conf(folder: Path) -> dict[str, str]:
         "spark.databricks.delta.snapshotPartitions": "1",  # Delta's default is 50
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }

@@ -18,9 +18,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
+from aeron_spark.spark.pyspark_api import ReadAllAvailable
 from aeron_spark.spark.source import AeronDataSource
 from aeron_spark.spark.task_context import BATCH, QUERY, RUN
 from tests.aeron.streams import number, numbered

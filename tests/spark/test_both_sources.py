@@ -65,6 +65,7 @@ def error_of(frame: DataFrame) -> str:
 
 
 @pytest.mark.parametrize("times", [None, "reserved-ns", "reserved-ms", "3", "4990"])
+@pytest.mark.matrix("aeron-jvm")
 def test_both_sources_return_equal_rows_in_all_columns(
     spark: SparkSession, two: TwoRecordings, times: str | None
 ) -> None:

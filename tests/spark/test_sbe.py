@@ -141,6 +141,7 @@ def schema_file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.matrix("SBE")
 def test_an_older_version_has_null_in_later_fields(spark: SparkSession, orders: Stream, schema_file: Path) -> None:
     frame = read_sbe(spark, orders.options, schema_file, sbeMessage="Order", sbeMode="DROPMALFORMED")
     assert [(row.id, row.desk) for row in frame.collect()] == [(1, "EU"), (2, None), (4, "EU")]

@@ -254,6 +254,7 @@ def test_max_message_bytes_above_the_channels_longest_message_is_refused(stream:
         write_without_spark(stream, make_batch("x"), payload="framed", maxMessageBytes="64k")
 
 
+@pytest.mark.matrix("write")
 def test_a_streaming_query_writes_its_id_and_batch_numbers_as_metadata(
     spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:

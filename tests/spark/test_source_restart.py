@@ -19,6 +19,7 @@ class SinkFailure(Exception):
     """The sink failed to write a batch."""
 
 
+@pytest.mark.matrix("restart")
 def test_a_query_from_the_latest_offset_loses_no_row_when_its_first_batch_fails(
     spark: SparkSession, stream: Stream, source: str, tmp_path: Path
 ) -> None:

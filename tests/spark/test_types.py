@@ -123,6 +123,7 @@ def test_a_schema_that_the_source_infers_is_nullable_at_all_levels(spark: SparkS
     assert format_rows(with_schema) == rows
 
 
+@pytest.mark.matrix("read")
 def test_many_rows_in_many_batches_and_partitions_are_read_once_each(spark: SparkSession, stream: Stream) -> None:
     frame = spark.range(0, 20_000, 1, 3).selectExpr("id", "if(id % 3 = 0, null, concat('row ', id)) as text")
     write(frame, stream)

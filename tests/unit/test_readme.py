@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ast
 import configparser
+import json
 import re
 from typing import Final
 
 import pytest
 
+from aeron_spark.version import NEWEST_SPARK, OLDEST_SPARK, numbers_of
 from tests.pages import sections
 from tests.programs import ROOT
+from tools import matrix
 from tools.options_page import options_page
 
 README: Final = (ROOT / "README.md").read_text()
@@ -62,3 +65,23 @@ def test_the_readme_and_the_options_say_when_timestamp_is_null() -> None:
     """Regression: ``timestamp`` is NULL for raw streams without publish times, which was not documented."""
     for text in (README, options_page()):
         assert re.search(r"`timestamp` [^.]*NULL", text)
+
+
+def test_the_table_of_versions_is_the_one_that_the_matrix_wrote() -> None:
+    results = json.loads(matrix.RESULTS.read_text())
+    assert f"{matrix.BEGIN}\n{matrix.table(results)}\n{matrix.END}" in README
+    assert [matrix.Combination(*(one[name] for name in matrix.Combination._fields)) for one in results] == [
+        *matrix.COMBINATIONS
+    ]
+
+
+def test_the_matrix_has_each_supported_spark_and_python() -> None:
+    minors = sorted({numbers_of(one.spark)[:2] for one in matrix.COMBINATIONS})
+    assert (minors[0], minors[-1], len(minors)) == (OLDEST_SPARK, NEWEST_SPARK, 4)
+    assert {one.python for one in matrix.COMBINATIONS} == {"3.10", "3.11", "3.12", "3.13"}
+    tested = {name for path in matrix.marked_files() for name in re.findall(r'mark\.matrix\("(.+)"\)', read(path))}
+    assert tested == set(matrix.PROMISES)
+
+
+def read(path: str) -> str:
+    return (ROOT / path).read_text()
