@@ -102,6 +102,8 @@ def test_offsets_bounds_and_sessions_select_the_same_messages(
     # number 10 has the time 7.000000069 s; those of the second recording have 0
     time = {"startingTimestamp": "1970-01-01T00:00:07.00000007", "timestampFrom": "reserved-ns"}
     assert read(**time) == list(range(11, 20))
+    time["endingTimestamp"] = time.pop("startingTimestamp")
+    assert read(**time) == [*range(11), *range(100, 105)]
 
 
 ERRORS = {

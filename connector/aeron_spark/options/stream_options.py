@@ -302,7 +302,7 @@ class ReadOptions(SbeOptions, where=READING):
         "End the batch before the first message of this publish time or a later one, instead of `endingOffsets`: a "
         "time as for `startingTimestamp`, and with the same conditions.",
         example="-1min",
-        only=(BATCH_READ, Format.AERON),
+        only=BATCH_READ,
     )
     start_position: int | None = option(
         None, "Only messages that begin at or after this position.", example="4096", only=BATCH_READ

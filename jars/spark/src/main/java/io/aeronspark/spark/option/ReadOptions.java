@@ -31,6 +31,7 @@ public record ReadOptions(
     Moment startingTimestamp,
     TimestampFrom timestampFrom,
     WantedOffsets endingOffsets,
+    Moment endingTimestamp,
     Long startPosition,
     Long endPosition,
     List<Integer> sessionIds,
@@ -58,11 +59,15 @@ public record ReadOptions(
     {
         final OptionReader reader = new OptionReader(options, streaming ? Where.READ_STREAM : Where.READ_BATCH);
         final DirectRoute route = DirectRoute.read(reader);
-        if (reader.contains("startingTimestamp") && reader.contains("startingOffsets"))
+        for (final String edge : List.of("start", "end"))
         {
-            throw new OptionError(
-                "options 'startingTimestamp' and 'startingOffsets' both set the start of the read",
-                "Give only one of them.");
+            if (reader.contains(edge + "ingTimestamp") && reader.contains(edge + "ingOffsets"))
+            {
+                throw new OptionError(
+                    "options '" + edge + "ingTimestamp' and '" + edge + "ingOffsets' both set the " + edge +
+                    " of the read",
+                    "Give only one of them.");
+            }
         }
         final ReadOptions read = new ReadOptions(
             streaming,
@@ -85,6 +90,7 @@ public record ReadOptions(
             reader.value("startingTimestamp", OptionTypes::moment),
             reader.value("timestampFrom", OptionTypes::timestampFrom),
             reader.value("endingOffsets", OffsetsParser::ending),
+            reader.value("endingTimestamp", OptionTypes::moment),
             reader.value("startPosition", OptionTypes::whole),
             reader.value("endPosition", OptionTypes::whole),
             reader.value("sessionIds", OptionTypes::sessionIds),
@@ -100,7 +106,8 @@ public record ReadOptions(
             reader.value("includeMetadata", OptionTypes::flag),
             reader.value("idleTimeout", OptionTypes::duration));
         read.checkOffsets();
-        read.checkStartingTimestamp(reader);
+        read.checkTimestamp("startingTimestamp", read.startingTimestamp, reader);
+        read.checkTimestamp("endingTimestamp", read.endingTimestamp, reader);
         read.checkBounds();
         read.checkReadPath();
         read.checkLimits();
@@ -184,12 +191,12 @@ public record ReadOptions(
         }
     }
 
-    private void checkStartingTimestamp(final OptionReader reader)
+    private void checkTimestamp(final String name, final Moment time, final OptionReader reader)
     {
-        if (startingTimestamp != null && timestampFrom == null && ("raw".equals(payload) || "sbe".equals(payload)))
+        if (time != null && timestampFrom == null && ("raw".equals(payload) || "sbe".equals(payload)))
         {
             throw new OptionError(
-                "option 'startingTimestamp' needs 'timestampFrom' for a '" + payload + "' stream, whose messages " +
+                "option '" + name + "' needs 'timestampFrom' for a '" + payload + "' stream, whose messages " +
                 "have no standard publish time",
                 reader.option("timestampFrom").sentence());
         }

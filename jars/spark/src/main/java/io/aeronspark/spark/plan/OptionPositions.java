@@ -1,6 +1,7 @@
 package io.aeronspark.spark.plan;
 
 import io.aeronspark.spark.error.OptionError;
+import io.aeronspark.spark.option.Moment;
 import io.aeronspark.spark.option.ReadOptions;
 import io.aeronspark.spark.option.TimestampFrom;
 import io.aeronspark.spark.option.WantedOffsets;
@@ -61,12 +62,39 @@ final class OptionPositions
         {
             return resolve(options.startingOffsets(), states, "startingOffsets");
         }
+        return at(options.startingTimestamp(), states, "startingTimestamp");
+    }
+
+    /** Return the last position of each recording by the options; a time before {@code starts} gives no rows. */
+    Map<String, Long> ending(final List<RecordingState> states, final Map<String, Long> starts)
+    {
+        final Moment first = options.startingTimestamp();
+        final Moment last = options.endingTimestamp();
+        if (last == null)
+        {
+            return resolve(options.endingOffsets(), states, "endingOffsets");
+        }
+        final long now = clock.getAsLong();
+        if (first != null && first.at(now) >= last.at(now))
+        {
+            throw new OptionError(
+                "option 'endingTimestamp' is not after 'startingTimestamp'",
+                "Give a later end, or an earlier start. Negative times are before now.");
+        }
+        final Map<String, Long> ends = at(last, states, "endingTimestamp");
+        ends.replaceAll((key, end) -> Math.max(end, starts.get(key)));
+        return ends;
+    }
+
+    /** Return the first message of each recording at or after a time. */
+    private Map<String, Long> at(final Moment time, final List<RecordingState> states, final String option)
+    {
         final TimestampFrom location = options.timestampFrom();
         if (location == null)
         {
-            throw withoutTimes(states);
+            throw withoutTimes(states, option);
         }
-        final long timeNs = options.startingTimestamp().at(clock.getAsLong());
+        final long timeNs = time.at(clock.getAsLong());
         final Map<String, Long> positions = new HashMap<>();
         for (final RecordingState state : states)
         {
@@ -75,12 +103,12 @@ final class OptionPositions
         return positions;
     }
 
-    private static OptionError withoutTimes(final List<RecordingState> states)
+    private static OptionError withoutTimes(final List<RecordingState> states, final String option)
     {
         return new OptionError(
             states.isEmpty() ?
-                "option 'startingTimestamp' needs 'timestampFrom' for a stream that has nothing recorded yet" :
-                "option 'startingTimestamp' needs publish times, which are unknown for the messages of recording " +
+                "option '" + option + "' needs 'timestampFrom' for a stream that has nothing recorded yet" :
+                "option '" + option + "' needs publish times, which are unknown for the messages of recording " +
                 states.get(0).key(),
             "Set 'timestampFrom' to 'reserved-ns', 'reserved-ms' or a byte offset.");
     }

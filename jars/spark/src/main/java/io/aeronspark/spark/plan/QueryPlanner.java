@@ -48,7 +48,7 @@ public final class QueryPlanner
         log.checkRecorded(states);
         final Bounds bounds = options.bounds();
         final Map<String, Long> starts = positions.starting(states);
-        final Map<String, Long> ends = positions.resolve(options.endingOffsets(), states, "endingOffsets");
+        final Map<String, Long> ends = positions.ending(states, starts);
         final List<Overlaps.Wanted> wanted = new ArrayList<>();
         final Map<String, RecordingState> byKey = new LinkedHashMap<>();
         for (final RecordingState state : states)

@@ -92,6 +92,12 @@ class QueryPlannerTest
         }
         assertEquals(
             List.of(), plan(FilterBounds.NONE, "startingTimestamp", "-10s", "timestampFrom", "reserved-ns"));
+        final String end = "1970-01-01T00:00:00.000000200";
+        assertEquals(
+            List.of(64L, 256L), bounds(plan(FilterBounds.NONE, "endingTimestamp", end, "timestampFrom", "reserved-ns")));
+        final OptionError order = assertThrows(OptionError.class, () -> plan(
+            FilterBounds.NONE, "startingTimestamp", end, "endingTimestamp", end, "timestampFrom", "reserved-ns"));
+        assertTrue(order.getMessage().contains("'endingTimestamp' is not after 'startingTimestamp'"));
         final OptionError error =
             assertThrows(OptionError.class, () -> plan(FilterBounds.NONE, "startingTimestamp", "-10s"));
         assertTrue(error.getMessage().contains("publish times, which are unknown for the messages of recording"));
