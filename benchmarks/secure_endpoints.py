@@ -113,7 +113,7 @@ class BenchmarkServer(BenchmarkEndpoint):
         self.server = ServerEndpoint(
             loop,
             lambda: AeronServerTransport(self.aeron, idle=idle),
-            ClientAccess(MemoryPeerStore(), options, StoredBans(), loop.executor(OPTIONS.deciders, "deciders")),
+            ClientAccess(MemoryPeerStore(), options, StoredBans(), loop),
             options,
             Bus(),
             BenchmarkConnection,

@@ -37,11 +37,10 @@ class MessageServer(Endpoint[ServerEndpoint]):
         self.events: Final = events or EventLog(Bus())
         self.facts: Final = self.events.facts
         loop = loop or Loop("aeron-spark-server")
-        deciders = loop.executor(options.value.deciders, "aeron-spark-decider")
         self.endpoint: Final = ServerEndpoint(
             loop,
             open_transport,
-            ClientAccess(store, options, bans or StoredBans(), deciders),
+            ClientAccess(store, options, bans or StoredBans(), loop),
             options,
             self.facts,
             connection_class,

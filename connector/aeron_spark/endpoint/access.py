@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
 
+from aeron_spark.endpoint.loop import Loop
 from aeron_spark.errors import REFUSALS, RefusedError
 from aeron_spark.keys.bans import StoredBans
 from aeron_spark.node.paths import TERMS_PER_LOG, Space, reserve_of
@@ -36,14 +37,14 @@ class ClientAccess:
     """The access of clients to one server. Thread-safe.
 
     The option ``allowAnyKey`` gives every grant to a key that the store does not know. The store may read files and the
-    filters may be the program's functions, so the event loop has the threads ``deciders`` decide.
+    filters may be the program's functions, so the event loop has threads of a pool decide.
     """
 
-    def __init__(self, store: PeerStore, options: LiveOptions, bans: StoredBans, deciders: Executor) -> None:
+    def __init__(self, store: PeerStore, options: LiveOptions, bans: StoredBans, loop: Loop) -> None:
         self._store: Final = store
         self._bans: Final = bans
         self._options: Final = options
-        self._deciders: Final = deciders
+        self._deciders: Final = loop.executor(options.value.deciders, "aeron-spark-decider")
 
     @property
     def keys(self) -> KeyPair:

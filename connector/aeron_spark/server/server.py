@@ -136,11 +136,10 @@ class Server(Endpoint[ServerEndpoint]):
     def _make_endpoint(self, connection_class: type[Connection]) -> ServerEndpoint:
         """Make the endpoint over the transport of the node, with its service for bulk links."""
         loop = Loop("aeron-spark-server")
-        deciders = loop.executor(self._live.value.deciders, "aeron-spark-decider")
         endpoint = ServerEndpoint(
             loop,
             self._node.open_transport,
-            ClientAccess(self._peers, self._live, self._bans, deciders),
+            ClientAccess(self._peers, self._live, self._bans, loop),
             self._live,
             self._facts,
             connection_class,
