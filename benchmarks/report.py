@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +15,7 @@ from benchmarks.published import Results
 CHARTS: Final = ROOT / "docs" / "performance"
 DOCUMENT: Final = CHARTS / "figures.md"
 RESULTS: Final = ROOT / "benchmarks" / "results" / "latest.json"
+SPREAD: Final = re.compile(r"; the turns of this case spread over [^;]*, more than 20%")  # the range is there, too
 HEAD: Final = """\
 # Measured figures
 
@@ -67,7 +69,8 @@ def details_table(figures: Sequence[Figure], *, with_machine: bool = False) -> s
     verdicts = {None: "", True: "met", False: "**missed**"}
     rows = [
         [
-            figure.name, f"{figure.value:.3g} {figure.unit}", figure.target, verdicts[figure.met], figure.detail,
+            figure.name, f"{figure.value:.3g} {figure.unit}", figure.target, verdicts[figure.met],
+            SPREAD.sub(r"\\*", figure.detail),
             *([str(figure.machine)] if with_machine else []),
         ]
         for figure in figures
