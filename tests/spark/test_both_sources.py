@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,7 +37,7 @@ from tests.aeron.streams import (
 )
 from tests.ports import free_port
 from tests.spark.conftest import SOURCES
-from tests.spark.queries import CollectingSink, read_batch, read_stream, run_to_end
+from tests.spark.queries import CollectingSink, read_batch, read_stream, run_query, run_to_end, wait_for_query
 from tests.spark.two_recordings import ALL, TwoRecordings, two_recordings
 
 JVM = "aeron-jvm"
@@ -321,6 +323,24 @@ def test_a_checkpoint_goes_from_one_source_to_the_other_after_each_batch(
         last = max((tmp_path / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
         last.unlink()
         last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
+
+
+@pytest.mark.full("a dozen queries of Spark")
+def test_a_query_is_stopped_at_any_moment_beside_another_query_of_the_same_client(
+    spark: SparkSession, stream: Stream, tmp_path: Path, rng: random.Random
+) -> None:
+    publisher = stream.publisher()
+    kept, stopped = CollectingSink(), CollectingSink()
+    frame = read_stream(spark, stream.options, source=JVM, maxRowsPerTrigger=7)
+    with run_query(frame, tmp_path / "kept", kept) as other:
+        for run in range(12):
+            publisher.send(numbered(10 * run, 10 * run + 10))
+            with run_query(frame, tmp_path / "stopped", stopped) as query:
+                time.sleep(rng.uniform(0, 0.6))
+            assert query.exception() is None, run
+        wait_for_query(other, "all rows", lambda: len(kept.numbers) >= 120)
+    run_to_end(frame, tmp_path / "stopped", stopped)
+    assert kept.numbers == stopped.numbers == list(range(120))
 
 
 def test_payload_auto_reads_raw_messages_and_refuses_the_wire_format(spark: SparkSession, node: NodeHandle) -> None:

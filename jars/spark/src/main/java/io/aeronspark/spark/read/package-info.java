@@ -1,2 +1,2 @@
-/** The source {@code aeron-jvm} as Spark sees it: provider, table, scan, partitions, readers and metrics. */
+/** The source {@code aeron-jvm} as Spark sees it: provider, table, scan, stream, partitions, readers and metrics. */
 package io.aeronspark.spark.read;
