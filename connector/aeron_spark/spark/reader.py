@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from aeron_spark.aeron import jvm
 from aeron_spark.aeron.recording import ReplaysAhead, Span
 from aeron_spark.direct.archive_recordings import this_host
 from aeron_spark.errors import SetupError
@@ -258,6 +259,9 @@ class AeronStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _stream(self) -> QueryPlanner:
         if self._planner is None:
+            if isinstance(self._task.options.route, ServerRoute) or self._task.options.limits.max_rows is None:
+                # Spark starts a process only for these calls: its JVM answers a few, unless it counts rows itself.
+                jvm.expect_short_use()
             self._planner = self._task.stream()
             self._warn_of_null_times()
         return self._planner
