@@ -25,13 +25,19 @@ from tests.spark_conf import write_defaults
 QUICKSTART: Final = ROOT / "notebooks" / "quickstart.ipynb"
 SECURE: Final = ROOT / "notebooks" / "secure_producer.ipynb"
 ORDER_BOOK: Final = ROOT / "notebooks" / "order_book.ipynb"
-NOTEBOOKS: Final = (QUICKSTART, SECURE, ORDER_BOOK)
+DASHBOARD: Final = ROOT / "notebooks" / "live_dashboard.ipynb"
+OPERATING: Final = ROOT / "notebooks" / "operating.ipynb"
+DATABRICKS: Final = ROOT / "notebooks" / "databricks.ipynb"
+NOTEBOOKS: Final = sorted((ROOT / "notebooks").glob("*.ipynb"))
+CLASSIC: Final = 'SparkSession.builder.master("local[2]")'
+SESSIONS: Final = {"classic": {}, "connect": {CLASSIC: 'SparkSession.builder.remote("local[2]")'}}
 SERVER: Final = 'SERVER = "127.0.0.1:20121"'
 PNG: Final = b"\x89PNG"
 CELL_TIMEOUT_S: Final = 300  # the slowest cell takes ten seconds on an idle machine
 CAUSE_LINES: Final = 6  # as many as the list of failed tests has
 RUN_ATTEMPTS: Final = 3
 INSTALL: Final = "install"  # the tag of the cell with %pip
+OF_DATABRICKS: Final = "databricks"  # the tag of a cell that runs on Databricks only
 
 
 class StartTooSlow(AssertionError):
@@ -63,7 +69,7 @@ def run(path: Path, run_name: str, folder: Path, replacements: Mapping[str, str]
 
     Spark waits 10 s for the Python process of a query, and has no setting for it. The process needs 1.6 s of processor
     time on a busy machine. If Spark's wait ends, the notebook runs again, at most ``RUN_ATTEMPTS`` times in all, as
-    docs/node.md advises.
+    docs/spark.md advises.
     """
     attempt = 0
     while True:
@@ -83,7 +89,7 @@ def execute(path: Path, folder: Path, replacements: Mapping[str, str]) -> list[A
     """Run a notebook with some of its code replaced, and return the outputs of its cells."""
     notebook = nbformat.read(path, as_version=4)
     # the cell with %pip would replace the tested source tree by a release from the package index
-    notebook.cells = [cell for cell in notebook.cells if INSTALL not in cell.metadata.get("tags", [])]
+    notebook.cells = [cell for cell in notebook.cells if not cell.metadata.get("tags", [])]
     for old, new in replacements.items():
         assert sum(old in cell.source for cell in code_cells(notebook)) == 1, f"{old} is not in one cell"
         for cell in code_cells(notebook):
@@ -129,7 +135,23 @@ def test_a_notebook_is_committed_without_output(path: Path) -> None:
 def test_a_notebook_installs_the_package_in_its_first_cell_only(path: Path) -> None:
     cells = code_cells(nbformat.read(path, as_version=4))
     assert cells[0].source == "%pip install -q 'aeron-spark[spark,notebooks]'"
-    assert [cell.metadata.get("tags", []) for cell in cells] == [[INSTALL], *([[]] * (len(cells) - 1))]
+    tags = [cell.metadata.get("tags", []) for cell in cells]
+    assert tags[0] == [INSTALL]
+    assert [OF_DATABRICKS] in tags[1:] if path == DATABRICKS else tags[1:] == [[]] * (len(cells) - 1)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_linked_from_the_readme_and_a_page(path: Path) -> None:
+    assert f"notebooks/{path.name}" in (ROOT / "README.md").read_text()
+    assert any(f"../notebooks/{path.name}" in page.read_text() for page in (ROOT / "docs").glob("*.md"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_has_one_session_and_uses_only_what_spark_connect_has(path: Path) -> None:
+    text = "\n".join(cell.source for cell in code_cells(nbformat.read(path, as_version=4)))
+    assert text.count(CLASSIC) == 1
+    assert "sparkContext" not in text
+    assert "_jvm" not in text
 
 
 @pytest.mark.parametrize(
@@ -164,8 +186,11 @@ def test_only_a_slow_start_of_spark_repeats_a_notebook(
 
 
 @pytest.mark.full("a separate kernel and Spark; tests/spark/test_quickstart.py runs another notebook")
-def test_the_secure_producer_loses_no_reading_while_its_server_is_stopped(run_name: str, tmp_path: Path) -> None:
-    outputs = run(SECURE, run_name, tmp_path, {SERVER: f'SERVER = "{free_address()}"'})
+@pytest.mark.parametrize("session", SESSIONS)
+def test_the_secure_producer_loses_no_reading_while_its_server_is_stopped(
+    session: str, run_name: str, tmp_path: Path
+) -> None:
+    outputs = run(SECURE, run_name, tmp_path, {SERVER: f'SERVER = "{free_address()}"', **SESSIONS[session]})
     (picture,) = pictures(outputs)
     assert picture.startswith(PNG)
     assert any("kitchen" in text and "temperature" in text for text in tables(outputs))
@@ -181,8 +206,9 @@ def test_the_secure_producer_loses_no_reading_while_its_server_is_stopped(run_na
 
 
 @pytest.mark.full("a separate kernel and Spark; tests/spark/test_quickstart.py runs another notebook")
-def test_the_order_book_has_the_prices_and_depths_of_its_messages(run_name: str, tmp_path: Path) -> None:
-    outputs = run(ORDER_BOOK, run_name, tmp_path)
+@pytest.mark.parametrize("session", SESSIONS)
+def test_the_order_book_has_the_prices_and_depths_of_its_messages(session: str, run_name: str, tmp_path: Path) -> None:
+    outputs = run(ORDER_BOOK, run_name, tmp_path, SESSIONS[session])
     (picture,) = pictures(outputs)
     assert picture.startswith(PNG)
     text = printed(outputs)
@@ -199,6 +225,58 @@ def test_the_order_book_has_the_prices_and_depths_of_its_messages(run_name: str,
         ["ask", "100.04", "431"], ["ask", "100.05", "542"],
     ]  # fmt: skip
     assert last_words(trades) == ["2026-11-23", "14:30:59.500", "ACME", "SELL", "100.00", "45"]
+
+
+@pytest.mark.full("a separate kernel and Spark; tests/spark/test_quickstart.py runs another notebook")
+@pytest.mark.parametrize("session", SESSIONS)
+def test_the_quickstart_runs_in_a_kernel(session: str, run_name: str, tmp_path: Path) -> None:
+    outputs = run(QUICKSTART, run_name, tmp_path, SESSIONS[session])
+    (picture,) = pictures(outputs)
+    assert picture.startswith(PNG)
+    assert all(origin in printed(outputs) for origin in ("EWR", "JFK", "LGA"))
+
+
+@pytest.mark.full("a separate kernel and Spark; tests/spark/test_quickstart.py runs another notebook")
+@pytest.mark.parametrize("session", SESSIONS)
+def test_the_dashboard_draws_its_chart_again_while_the_stream_grows(
+    session: str, run_name: str, tmp_path: Path
+) -> None:
+    outputs = run(DASHBOARD, run_name, tmp_path, {"SECONDS = 60": "SECONDS = 4", **SESSIONS[session]})
+    (picture,) = pictures(outputs)  # the display has its last state
+    assert picture.startswith(PNG)
+    drawn = re.search(r"(\d+) charts of (\d+) rows", printed(outputs))
+    assert drawn is not None
+    charts, rows = map(int, drawn.groups())
+    assert charts >= 3
+    totals = re.findall(r"\|\s*(?:ACME|EMCA|MACE)\|\s*(\d+)\|", printed(outputs))
+    assert len(totals) == 3
+    assert sum(map(int, totals)) >= rows > 0
+
+
+@pytest.mark.full("a separate kernel and Spark; tests/spark/test_quickstart.py runs another notebook")
+@pytest.mark.parametrize("session", SESSIONS)
+def test_the_notebook_for_operators_measures_its_reads_and_frees_the_space(
+    session: str, run_name: str, tmp_path: Path
+) -> None:
+    outputs = run(OPERATING, run_name, tmp_path, SESSIONS[session])
+    (picture,) = pictures(outputs)
+    assert picture.startswith(PNG)
+    text = "\n".join(tables(outputs))
+    for word in ("the value, by replay", "lag in bytes", "64m", "16m"):
+        assert word in text
+    assert printed(outputs).endswith("0 recordings left\n")
+
+
+@pytest.mark.full("a separate kernel and Spark; tests/spark/test_quickstart.py runs another notebook")
+@pytest.mark.parametrize("session", SESSIONS)
+def test_the_cells_that_need_no_databricks_copy_a_stream_into_a_table(
+    session: str, run_name: str, tmp_path: Path
+) -> None:
+    outputs = run(DATABRICKS, run_name, tmp_path, {SERVER: f'SERVER = "{free_address()}"', **SESSIONS[session]})
+    assert "900 rows in flights" in printed(outputs)
+    assert [line.split()[1:3] for line in tables(outputs)[-1].splitlines()[1:]] == [
+        [origin, "300"] for origin in ("EWR", "JFK", "LGA")
+    ]
 
 
 def last_words(table: str) -> list[str]:
