@@ -184,15 +184,13 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
         spark = f"{one['spark']}, `pyspark-client`" if one["client"] else one["spark"]
         cells = [one["promises"].get(name, "") for name in PROMISES]
         lines.append(f"| {spark} | {one['python']} | {one['java']} | {' | '.join(cells)} |")
-    absent = [
-        (Combination(*(one[name] for name in Combination._fields)), one["missing"])
-        for one in results
-        if "missing" in one
-    ]
-    left = [
-        f"Spark {one.spark} with Python {one.python}, Java {one.java}{' and `pyspark-client`' * bool(one.client)} ({why})"
-        for one, why in absent
-    ]
+    left = []
+    for entry in results:
+        if "missing" in entry:
+            client = f", `pyspark-client` {entry['client']}" if entry["client"] else ""
+            left.append(
+                f"Spark {entry['spark']}{client}, Python {entry['python']}, Java {entry['java']} ({entry['missing']})"
+            )
     text = "\n".join(lines) + "\n"
     return text if not left else f"{text}\nNot tried: {'; '.join(left)}.\n"
 

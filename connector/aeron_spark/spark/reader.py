@@ -296,17 +296,21 @@ class EarlierStreamReader(AeronStreamReader):
     def __init__(self, task: Task) -> None:
         _refuse_limits(task.options)
         super().__init__(task)
+        self._first: dict[str, Any] | None = None
         self._read: dict[str, Any] | None = None  # the end of the last batch, or the offset of the checkpoint
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_read": None}
+        return {**super().__getstate__(), "_first": None, "_read": None}
 
     @short_errors
     def initialOffset(self) -> dict[str, Any]:
-        """Return the first offset of a new query, the same for each call: ``latestOffset`` is the first."""
-        if self._read is None:
-            self._read = self._stream().initial().to_dict()
-        return self._read
+        """Return the first offset of a new query, the same for each call: ``latestOffset`` needs it before Spark.
+
+        Spark also calls this to repeat the first batch of a query, whose end it has told before.
+        """
+        if self._first is None:
+            self._first = self._stream().initial().to_dict()
+        return self._first
 
     @short_errors
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # as these versions of Spark call it

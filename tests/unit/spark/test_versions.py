@@ -107,3 +107,13 @@ def test_a_query_of_an_older_spark_continues_at_its_checkpoint() -> None:
     assert "origin" not in end  # the end of a new query's first batch has one
     reader.partitions(checkpoint, end)
     assert planner.ranges == [(7, 10)]
+
+
+def test_an_older_spark_repeats_the_first_batch_from_its_begin() -> None:
+    """Regression: after a failed first batch the query began at the end of that batch, and lost its rows."""
+    reader, planner = earlier_reader()
+    end = reader.latestOffset()
+    again, planner = earlier_reader()
+    again.partitions(end, end)
+    again.partitions(again.initialOffset(), end)
+    assert planner.ranges == [(0, 10)]
