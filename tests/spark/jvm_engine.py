@@ -12,9 +12,9 @@ from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors.exceptions.captured import CapturedException
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from aeron_spark import errors
+from aeron_spark.spark.pyspark_api import ReadAllAvailable
 
 T = TypeVar("T")
 
