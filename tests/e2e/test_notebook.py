@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -10,10 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
 
 from aeron_spark import node
 from aeron_spark.jobs.session import START_FAILURE
@@ -44,8 +42,10 @@ class StartTooSlow(AssertionError):
     """Spark ended its wait for the Python process of a query."""
 
 
-def code_cells(notebook: Any) -> list[Any]:
-    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+def code_cells(path: Path) -> list[dict[str, Any]]:
+    """Return the code cells of a notebook, each with one text as its source."""
+    cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    return [cell | {"source": "".join(cell["source"])} for cell in cells]
 
 
 @contextmanager
@@ -87,12 +87,18 @@ def run(path: Path, run_name: str, folder: Path, replacements: Mapping[str, str]
 
 def execute(path: Path, folder: Path, replacements: Mapping[str, str]) -> list[Any]:
     """Run a notebook with some of its code replaced, and return the outputs of its cells."""
+    # The import takes seconds of processor time, and each worker of `make test` imports this module.
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+
     notebook = nbformat.read(path, as_version=4)
     # the cell with %pip would replace the tested source tree by a release from the package index
     notebook.cells = [cell for cell in notebook.cells if not cell.metadata.get("tags", [])]
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     for old, new in replacements.items():
-        assert sum(old in cell.source for cell in code_cells(notebook)) == 1, f"{old} is not in one cell"
-        for cell in code_cells(notebook):
+        assert sum(old in cell.source for cell in code) == 1, f"{old} is not in one cell"
+        for cell in code:
             cell.source = cell.source.replace(old, new)
     client = NotebookClient(
         notebook, timeout=CELL_TIMEOUT_S, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
@@ -103,7 +109,7 @@ def execute(path: Path, folder: Path, replacements: Mapping[str, str]) -> list[A
         # without the cell's traceback, which is long and has its cause in the middle
         kind = StartTooSlow if START_FAILURE in error.evalue else AssertionError
         raise kind(f"a cell of {path.name} failed: {error.ename}: {causes(error.evalue)}") from None
-    return [output for cell in code_cells(notebook) for output in cell.outputs]
+    return [output for cell in code for output in cell.outputs]
 
 
 def causes(message: str) -> str:
@@ -126,16 +132,16 @@ def printed(outputs: list[Any]) -> str:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_committed_without_output(path: Path) -> None:
-    cells = code_cells(nbformat.read(path, as_version=4))
+    cells = code_cells(path)
     assert cells
-    assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_installs_the_package_in_its_first_cell_only(path: Path) -> None:
-    cells = code_cells(nbformat.read(path, as_version=4))
-    assert cells[0].source == "%pip install -q 'aeron-spark[spark,notebooks]'"
-    tags = [cell.metadata.get("tags", []) for cell in cells]
+    cells = code_cells(path)
+    assert cells[0]["source"] == "%pip install -q 'aeron-spark[spark,notebooks]'"
+    tags = [cell["metadata"].get("tags", []) for cell in cells]
     assert tags[0] == [INSTALL]
     assert [OF_DATABRICKS] in tags[1:] if path == DATABRICKS else tags[1:] == [[]] * (len(cells) - 1)
 
@@ -148,7 +154,7 @@ def test_a_notebook_is_linked_from_the_readme_and_a_page(path: Path) -> None:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_has_one_session_and_uses_only_what_spark_connect_has(path: Path) -> None:
-    text = "\n".join(cell.source for cell in code_cells(nbformat.read(path, as_version=4)))
+    text = "\n".join(cell["source"] for cell in code_cells(path))
     assert text.count(CLASSIC) == 1
     assert "sparkContext" not in text
     assert "_jvm" not in text
