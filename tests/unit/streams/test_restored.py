@@ -261,9 +261,9 @@ def _common(received: tuple[int, ...], present: list[int]) -> int:
 
 @pytest.mark.slow
 class TestRestores(Restores.TestCase):
-    """A restored store accepts only positions and acknowledgements that it has (250 histories)."""
+    """A restored store accepts only positions and acknowledgements that it has (100 histories)."""
 
-    settings = settings(max_examples=250, stateful_step_count=12, deadline=None)
+    settings = settings(max_examples=100, stateful_step_count=12, deadline=None)
 
 
 class RestoresWithLittleState(Restores):
@@ -274,12 +274,12 @@ class RestoresWithLittleState(Restores):
 
 @pytest.mark.slow
 class TestRestoresWithLittleState(RestoresWithLittleState.TestCase):
-    """No error claims a position that is too late, if clients have few epochs (250 histories)."""
+    """No error claims a position that is too late, if clients have few epochs (100 histories)."""
 
-    settings = settings(max_examples=250, stateful_step_count=12, deadline=None)
+    settings = settings(max_examples=100, stateful_step_count=12, deadline=None)
 
 
-@pytest.mark.full("10,000 histories take two minutes; make test has 250 of them")
+@pytest.mark.full("10,000 histories take two minutes; make test has 100 of them")
 class TestManyRestores(Restores.TestCase):
     """The same with 10,000 histories."""
 
