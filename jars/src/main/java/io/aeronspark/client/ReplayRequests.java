@@ -45,10 +45,12 @@ public final class ReplayRequests
     public Started start(
         final String channel, final int streamId, final long[] recordings, final long[] starts, final long[] ends)
     {
+        final long[] correlations = new long[recordings.length];
+        final Started started = new Started(new long[recordings.length], new ArchiveException[recordings.length]);
+        Arrays.fill(started.sessions, NO_REPLAY);
         lock.lock();
         try
         {
-            final long[] correlations = new long[recordings.length];
             for (int i = 0; i < recordings.length; i++)
             {
                 correlations[i] = archive.context().aeron().nextCorrelationId();
@@ -59,7 +61,13 @@ public final class ReplayRequests
                     throw new ArchiveException("failed to send replay request");
                 }
             }
-            return awaitResponses(correlations);
+            awaitResponses(correlations, started);
+            return started;
+        }
+        catch (final RuntimeException error)
+        {
+            stop(started); // nobody gets their sessions, and each takes one of the archive's replays
+            throw error;
         }
         finally
         {
@@ -95,10 +103,8 @@ public final class ReplayRequests
         }
     }
 
-    private Started awaitResponses(final long[] correlations)
+    private void awaitResponses(final long[] correlations, final Started started)
     {
-        final Started started = new Started(new long[correlations.length], new ArchiveException[correlations.length]);
-        Arrays.fill(started.sessions, NO_REPLAY);
         final IdleStrategy idle = archive.context().idleStrategy();
         final long begin = System.nanoTime();
         idle.reset();
@@ -132,7 +138,18 @@ public final class ReplayRequests
                 }
             }
         }
-        return started;
+    }
+
+    private void stop(final Started started)
+    {
+        for (final long session : started.sessions)
+        {
+            if (session != NO_REPLAY)
+            {
+                final long correlationId = archive.context().aeron().nextCorrelationId();
+                archive.archiveProxy().stopReplay(session, correlationId, archive.controlSessionId());
+            }
+        }
     }
 
     private boolean isResponse()
