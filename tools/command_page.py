@@ -164,7 +164,9 @@ def _helps(parent: click.Group, name: str, path: str = "aeron-spark") -> Iterato
 
 
 def _context(command: click.Command, path: str) -> click.Context:
-    return click.Context(command, info_name=path, color=False, terminal_width=WIDTH, max_content_width=WIDTH)
+    # A command keeps its option for help, which another context of the same process shows, too: give it all its names.
+    settings = {**cli.context_settings, "info_name": path, "color": False}
+    return click.Context(command, terminal_width=WIDTH, max_content_width=WIDTH, **settings)
 
 
 def _help(context: click.Context, text: str, command: click.Command) -> _Help:
