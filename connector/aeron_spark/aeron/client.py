@@ -68,9 +68,8 @@ class ClientProcesses:
         ]
 
 
-# The longest delay until the client sees a new image, shortly after an event and later. Aeron's default of 16 ms would
-# delay each task; an idle client that always sleeps for 1 ms wakes up twice as often. A Spark query has some of them.
-CONDUCTOR_SLEEPS_NS: Final = (1_000_000, 2_000_000)
+# The longest delay until the client sees a new image. Aeron's default of 16 ms would delay each task.
+CONDUCTOR_IDLE_NS: Final = 1_000_000
 # Closing a client unmaps all its logs immediately. A thread that was offering when its publication was closed must have
 # returned before. Aeron itself unmaps closed logs after 3 s.
 UNUSED_TIMEOUT_S: Final = 5.0
@@ -94,7 +93,7 @@ class AeronClient:
         context.aeronDirectoryName(aeron_dir).errorHandler(self.errors)
         # A handler that throws must stop the poll. By default Aeron would count the fragment as consumed.
         context.subscriberErrorHandler(jclass("io.aeron.RethrowingErrorHandler").INSTANCE)
-        context.idleStrategy(jclass("org.agrona.concurrent.BackoffIdleStrategy")(0, 0, *CONDUCTOR_SLEEPS_NS))
+        context.idleStrategy(jclass("org.agrona.concurrent.SleepingIdleStrategy")(CONDUCTOR_IDLE_NS))
         context.threadFactory(jclass("io.aeronspark.client.DaemonThreadFactory")())
         self.rejections = jclass("io.aeronspark.inbox.PublicationRejections")()
         self.idle_inbox_poller = jclass("io.aeronspark.inbox.IdleInboxPoller")()

@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -236,11 +235,8 @@ def _configure(context: Any, values: Mapping[str, object]) -> Any:
         if method == "threadingMode":
             argument = jvm.jclass(f"{package}ThreadingMode").valueOf(value)
         elif isinstance(value, tuple):  # ns, see ``node.settings.SHARED_IDLE``
-            strategy = jvm.jclass("io.aeronspark.idle.RecentWorkIdleStrategy")
-            if method == "idleStrategySupplier":
-                argument = partial(strategy, *value)
-            else:
-                argument = strategy(jvm.jclass("io.aeronspark.driver.PassedData")(context), *value)
+            data = jvm.jclass("io.aeronspark.driver.PassedData")(context)
+            argument = jvm.jclass("io.aeronspark.idle.RecentWorkIdleStrategy")(data, *value)
         try:
             getattr(context, method)(argument)
         except jpype.JException as error:

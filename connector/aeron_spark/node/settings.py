@@ -31,9 +31,6 @@ SHARED_IDLE: Final = (
     4_000_000,  # the longest sleep from then on
 )
 
-# The same for the archive's only thread, whose work all counts as data. Aeron's default sleeps for 1 ms at most.
-ARCHIVE_IDLE: Final = (0, 1_000, 1_000_000, 100_000_000, 4_000_000)
-
 # The driver keeps and polls closed publications and subscriptions for up to two intervals. Aeron's default is 1 s.
 TIMER_INTERVAL_NS: Final = 100_000_000
 
@@ -213,8 +210,6 @@ def archive_context(settings: NodeSettings, archive_dir: str, archive_id: int) -
         "recordingEventsEnabled": False,
         "replicationChannel": "aeron:udp?endpoint=localhost:0",
     }
-    if settings.threading == "shared" and "aeron.archive.idle.strategy" not in dict(settings.properties):
-        context["idleStrategySupplier"] = ARCHIVE_IDLE
     if settings.control:
         context["controlChannel"] = f"aeron:udp?endpoint={settings.control}"
     return context

@@ -6,7 +6,6 @@ import pytest
 
 from aeron_spark.errors import OptionError
 from aeron_spark.node.settings import (
-    ARCHIVE_IDLE,
     KIB,
     MIB,
     NAK_DELAY_NS,
@@ -125,13 +124,6 @@ def test_the_only_thread_polls_rarely_unless_a_property_sets_its_idle_strategy()
     own = {"aeron.timer.interval": "1s", "aeron.shared.idle.strategy": "yield"}
     driver = driver_context(parse_settings({"properties": own}, 2), "/dev/shm/x", 2 * MIB)
     assert not {"sharedIdleStrategy", "timerIntervalNs"} & set(driver)
-
-
-def test_the_only_thread_of_an_archive_polls_rarely_unless_a_property_sets_its_idle_strategy() -> None:
-    assert archive_context(parse_settings({}, 2), "/a", 7)["idleStrategySupplier"] == ARCHIVE_IDLE
-    assert "idleStrategySupplier" not in archive_context(parse_settings({}, 4), "/a", 7)
-    own = {"aeron.archive.idle.strategy": "yield"}
-    assert "idleStrategySupplier" not in archive_context(parse_settings({"properties": own}, 2), "/a", 7)
 
 
 @pytest.mark.parametrize(

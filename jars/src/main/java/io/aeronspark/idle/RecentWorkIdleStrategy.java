@@ -47,13 +47,6 @@ public final class RecentWorkIdleStrategy implements IdleStrategy
             LockSupport::parkNanos);
     }
 
-    /** For a thread for all of whose work others wait; the parameters are those of the other constructor. */
-    public RecentWorkIdleStrategy(
-        final long recentNs, final long minSleepNs, final long maxSleepNs, final long quietNs, final long quietSleepNs)
-    {
-        this(System::nanoTime, recentNs, minSleepNs, maxSleepNs, quietNs, quietSleepNs);
-    }
-
     RecentWorkIdleStrategy(
         final LongSupplier awaitedWork,
         final long recentNs,

@@ -17,7 +17,7 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import org.agrona.CloseHelper;
-import org.agrona.concurrent.BackoffIdleStrategy;
+import org.agrona.concurrent.SleepingIdleStrategy;
 
 /**
  * An Aeron client of the media driver in one directory, with its sessions with archives. A client keeps this machine's
@@ -27,12 +27,8 @@ import org.agrona.concurrent.BackoffIdleStrategy;
  */
 final class AeronClient
 {
-    /**
-     * The longest delay until the client sees a new image, shortly after an event and later. Aeron's default of 16 ms
-     * would delay each replay; an idle client that always sleeps for 1 ms wakes up twice as often.
-     */
-    private static final long CONDUCTOR_SLEEP_NS = TimeUnit.MILLISECONDS.toNanos(1);
-    private static final long IDLE_CONDUCTOR_SLEEP_NS = TimeUnit.MILLISECONDS.toNanos(2);
+    /** The longest delay until the client sees a new image. Aeron's default of 16 ms would delay each replay. */
+    private static final long CONDUCTOR_IDLE_NS = TimeUnit.MILLISECONDS.toNanos(1);
 
     /**
      * A client is closed while threads of other tasks may be inside a poll. Such a poll ends at once, but the client must
@@ -96,7 +92,7 @@ final class AeronClient
                 new Aeron.Context()
                     .aeronDirectoryName(aeronDir)
                     .errorHandler(errors)
-                    .idleStrategy(new BackoffIdleStrategy(0, 0, CONDUCTOR_SLEEP_NS, IDLE_CONDUCTOR_SLEEP_NS))
+                    .idleStrategy(new SleepingIdleStrategy(CONDUCTOR_IDLE_NS))
                     .threadFactory(new DaemonThreadFactory())
                     .closeLingerDurationNs(CLOSE_LINGER_NS)
                     .clientName("aeron-spark-jvm")));
