@@ -102,6 +102,8 @@ def test_each_row_is_read_once_after_a_kill_of_the_planner(spark: SparkSession, 
     assert killed
     publisher.send(numbered(40, 60))
     run_to_end(frame, tmp_path, seen)
+    if not HAS_READ_LIMITS:  # an older Spark repeats the failed batch, and ends with it
+        run_to_end(frame, tmp_path, seen)
     assert seen.numbers == list(range(60))
 
 

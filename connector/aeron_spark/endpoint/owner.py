@@ -1,4 +1,4 @@
-"""What the connections of an endpoint share and call, and the description of a peer."""
+"""The interface of an endpoint to its connections, and the description of a peer."""
 
 from __future__ import annotations
 

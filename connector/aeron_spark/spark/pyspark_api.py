@@ -1,6 +1,6 @@
-"""What this package uses of PySpark that differs between its versions.
+"""The parts of PySpark that differ between the versions that this package supports.
 
-    what                                            since   with an older Spark
+    part                                            since   with an older Spark
     Arrow batches for a streaming sink              4.1     4.0 has them by another class, see below
     filters for a batch reader (``pushdown``)       4.1     refused
     functions on Arrow arrays (``from_sbe``)        4.1     refused

@@ -1,4 +1,4 @@
-"""What a command loads before it does its work: the start of a command is mostly the import of modules."""
+"""The modules that a command loads before it does its work: the start of a command is mostly their import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``streams``, ``send`` and ``receive`` print on both routes stays as it is, byte for byte."""
+"""The output of ``streams``, ``send`` and ``receive`` on both routes stays as it is, byte for byte."""
 
 from __future__ import annotations
 

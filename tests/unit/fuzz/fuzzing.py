@@ -64,7 +64,7 @@ class Decoder:
 
 @dataclass(frozen=True)
 class Fault:
-    """What a decoder did with ``data``. ``number`` is that of the input in the run of ``seed``, or its name."""
+    """The outcome of a decoder for ``data``. ``number`` is that of the input in the run of ``seed``, or its name."""
 
     decoder: str
     seed: int
@@ -89,7 +89,7 @@ class Outcome:
 
 
 class Checked(NamedTuple):
-    """What a decoder must not do and did with an input, or None; the time that it took; whether it accepted it."""
+    """The rule that a decoder broke with an input, or None; the time that it took; whether it accepted it."""
 
     fault: str | None
     seconds: float

@@ -32,7 +32,7 @@ def shared_memory(free: int) -> paths.Space:
 
 @dataclass
 class World:
-    """What the watch sees, and the events that it reports."""
+    """The values that the watch sees, and the events that it reports."""
 
     volumes: dict[str, Space] = field(default_factory=lambda: {"store": Space(500)})
     shared_memory: paths.Space = field(default_factory=lambda: shared_memory(RESERVE_BYTES))

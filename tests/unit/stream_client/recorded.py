@@ -39,7 +39,7 @@ class Kept:
 
 
 class MemoryArchive:
-    """What of :class:`aeron_spark.aeron.archive.Archive` the store uses. It outlives the servers of a test."""
+    """The part of :class:`aeron_spark.aeron.archive.Archive` that the store uses. It outlives the servers of a test."""
 
     def __init__(self) -> None:
         self.client = SimpleNamespace(closed=False)
@@ -150,7 +150,7 @@ class MemoryArchive:
 
 
 class Offers:
-    """What of :class:`aeron_spark.aeron.publications.BatchPublication` a partition uses."""
+    """The part of :class:`aeron_spark.aeron.publications.BatchPublication` that a partition uses."""
 
     max_message_bytes = 1 << 13
     session_id = 7

@@ -87,7 +87,7 @@ public record Finding(Kind kind, String key, String sentence, String remedy)
             "Truncate only data that no query has read; " + CONTINUE);
     }
 
-    /** What happened to the recording. */
+    /** The change of the recording. */
     public enum Kind
     {
         START_PURGED,

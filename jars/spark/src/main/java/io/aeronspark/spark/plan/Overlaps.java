@@ -32,7 +32,7 @@ final class Overlaps
     {
     }
 
-    /** What recordings of the same log have in common. */
+    /** The values that recordings of the same log have in common. */
     private record Kind(int streamId, int initialTermId, int termLength)
     {
         static Kind of(final RecordingState state)

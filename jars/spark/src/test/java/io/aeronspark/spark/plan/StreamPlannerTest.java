@@ -9,7 +9,7 @@ import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 
-/** What the cases of {@code planner.jsonl} have not: requests to record, metrics, and the clock. */
+/** The parts of a query that the cases of {@code planner.jsonl} do not have: requests to record, metrics, the clock. */
 class StreamPlannerTest
 {
     private final MemoryLog log = new MemoryLog();
