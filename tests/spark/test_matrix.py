@@ -23,7 +23,14 @@ from aeron_spark.spark.pyspark_api import HAS_READ_LIMITS
 from tests.aeron.streams import TIMEOUT_S, Stream, numbered
 from tests.ports import free_port
 from tests.programs import ROOT
-from tests.spark.queries import QUERY_TIMEOUT_S, CollectingSink, read_batch, read_stream, run_to_end
+from tests.spark.queries import (
+    QUERY_TIMEOUT_S,
+    CollectingSink,
+    read_batch,
+    read_stream,
+    run_to_end,
+    run_to_end_after_failure,
+)
 from tests.spark.test_kills import find_planners
 from tests.spark_conf import spark_conf
 from tests.waiting import poll_until
@@ -101,9 +108,7 @@ def test_each_row_is_read_once_after_a_kill_of_the_planner(spark: SparkSession, 
         run_to_end(frame, tmp_path, seen)
     assert killed
     publisher.send(numbered(40, 60))
-    run_to_end(frame, tmp_path, seen)
-    if not HAS_READ_LIMITS:  # an older Spark repeats the failed batch, and ends with it
-        run_to_end(frame, tmp_path, seen)
+    run_to_end_after_failure(frame, tmp_path, seen)
     assert seen.numbers == list(range(60))
 
 

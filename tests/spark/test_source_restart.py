@@ -10,9 +10,15 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from aeron_spark.spark.pyspark_api import HAS_READ_LIMITS
 from tests.aeron.streams import TIMEOUT_S, PublishedRecording, Stream, numbered
-from tests.spark.queries import CollectingSink, read_stream, run_query, run_to_end, wait_for_query
+from tests.spark.queries import (
+    CollectingSink,
+    read_stream,
+    run_query,
+    run_to_end,
+    run_to_end_after_failure,
+    wait_for_query,
+)
 from tests.spark.simulated_engine import Query
 
 
@@ -37,9 +43,7 @@ def test_a_query_from_the_latest_offset_loses_no_row_when_its_first_batch_fails(
     assert not list((tmp_path / "commits").glob("[0-9]*")), "the first batch must have failed"
     publisher.send(numbered(10, 30))
     seen.before_batch = None
-    run_to_end(frame, tmp_path, seen)
-    if not HAS_READ_LIMITS:  # an older Spark repeats the failed batch, and ends with it
-        run_to_end(frame, tmp_path, seen)
+    run_to_end_after_failure(frame, tmp_path, seen)
     assert seen.numbers == list(range(10, 30))
 
 
