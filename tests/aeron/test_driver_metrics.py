@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from typing import Final
 
+import jpype
 import pytest
 
-from aeron_spark.aeron.archive import replay
+from aeron_spark.aeron.archive import NO_REPLAY, replay
 from aeron_spark.aeron.counters import read_counters
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.node import NodeHandle
 from aeron_spark.server import metrics
 from aeron_spark.waiting import wait_for
 from tests.aeron.streams import TIMEOUT_S, Stream, numbered, open_stream, own_node
+
+CHANNEL: Final = "aeron:ipc"
+UNREAD: Final = 9_999  # an Aeron stream that has a subscription, which is not polled
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +50,28 @@ def test_active_recordings_and_replays_are_counted(node: NodeHandle, stream: Str
     wait_for(lambda: active("replays") == 0, TIMEOUT_S, "the end of the replays in the metric")
     publishing.stop()
     wait_for(lambda: active("recordings") == 0, TIMEOUT_S, "the end of the recording in the metric")
+
+
+def test_replays_of_an_interrupted_request_are_stopped(node: NodeHandle, stream: Stream) -> None:
+    def active() -> float:
+        return metrics.driver_state(node.aeron_dir)["archive_replays_active"][()]
+
+    publishing = stream.publisher()
+    publishing.send(numbered(0, 50, 2_000))  # more than a replay's window, so that the replays stay active
+    recording, client, address = publishing.descriptor.id, stream.archive.client, stream.archive.address
+    subscription = client.subscription(CHANNEL, UNREAD)
+    context = jclass("io.aeron.archive.client.AeronArchive$Context")().aeron(client.aeron).ownsAeronClient(False)
+    context.controlRequestChannel(address.control_channel).controlRequestStreamId(address.control_stream_id)
+    context.controlResponseChannel(CHANNEL)
+    with closing(jclass("io.aeron.archive.client.AeronArchive").connect(context)) as session:
+        requests, longs = jclass("io.aeronspark.client.ReplayRequests")(session), jpype.JArray(jpype.JLong)
+        jclass("java.lang.Thread").currentThread().interrupt()  # so that the first look for a response is the last
+        with pytest.raises(jpype.JException, match="interrupt"):
+            requests.start(CHANNEL, UNREAD, longs([recording] * 2), longs([0, 0]), longs([publishing.position] * 2))
+        wait_for(lambda: active() == 2, TIMEOUT_S, "two replays that nobody reads")
+        wait_for(lambda: requests.error(NO_REPLAY) is None and active() == 0, TIMEOUT_S, "the end of these replays")
+    subscription.close()
+    publishing.stop()
 
 
 def test_the_types_and_labels_of_the_counters_are_those_of_aeron(node: NodeHandle) -> None:

@@ -28,6 +28,7 @@ public final class ReplayRequests
     private final Lock lock;
     private final Map<Long, Long> sessions = new Newest<>(); // by correlation id
     private final Map<Long, String> errors = new Newest<>(); // by session
+    private final Map<Long, Boolean> abandoned = new Newest<>(); // correlation ids without a response
 
     public ReplayRequests(final AeronArchive archive)
     {
@@ -66,7 +67,7 @@ public final class ReplayRequests
         }
         catch (final RuntimeException error)
         {
-            stop(started); // nobody gets their sessions, and each takes one of the archive's replays
+            abandon(correlations, started);
             throw error;
         }
         finally
@@ -92,7 +93,7 @@ public final class ReplayRequests
                 }
                 if (poller.poll() > 0 && isResponse())
                 {
-                    keepError();
+                    handleLate();
                 }
             }
             return errors.remove(session);
@@ -120,7 +121,7 @@ public final class ReplayRequests
                 final int index = indexOf(correlations, poller.correlationId());
                 if (index < 0 || started.sessions[index] != NO_REPLAY)
                 {
-                    keepError(); // of another request, or of a replay that has begun and ended meanwhile
+                    handleLate(); // of another request, or of a replay that has begun and ended meanwhile
                     continue;
                 }
                 open--;
@@ -140,16 +141,26 @@ public final class ReplayRequests
         }
     }
 
-    private void stop(final Started started)
+    /** Stop replays of which nobody gets the sessions, now or with their responses: an archive has few of them. */
+    private void abandon(final long[] correlations, final Started started)
     {
-        for (final long session : started.sessions)
+        for (int i = 0; i < correlations.length; i++)
         {
-            if (session != NO_REPLAY)
+            if (started.sessions[i] != NO_REPLAY)
             {
-                final long correlationId = archive.context().aeron().nextCorrelationId();
-                archive.archiveProxy().stopReplay(session, correlationId, archive.controlSessionId());
+                stop(started.sessions[i]);
+            }
+            else if (started.failures[i] == null)
+            {
+                abandoned.put(correlations[i], true);
             }
         }
+    }
+
+    private void stop(final long session)
+    {
+        final long correlationId = archive.context().aeron().nextCorrelationId();
+        archive.archiveProxy().stopReplay(session, correlationId, archive.controlSessionId());
     }
 
     private boolean isResponse()
@@ -159,11 +170,17 @@ public final class ReplayRequests
             poller.templateId() != RecordingSignalEventDecoder.TEMPLATE_ID;
     }
 
-    private void keepError()
+    /** Handle a response that no caller waits for: keep an error, and stop a replay that was abandoned. */
+    private void handleLate()
     {
-        if (poller.code() == ControlResponseCode.ERROR)
+        final long correlationId = poller.correlationId();
+        if (abandoned.remove(correlationId) != null && poller.code() == ControlResponseCode.OK)
         {
-            errors.put(sessions.getOrDefault(poller.correlationId(), NO_REPLAY), poller.errorMessage());
+            stop(poller.relevantId());
+        }
+        else if (poller.code() == ControlResponseCode.ERROR)
+        {
+            errors.put(sessions.getOrDefault(correlationId, NO_REPLAY), poller.errorMessage());
         }
     }
 
