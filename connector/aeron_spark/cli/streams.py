@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import reduce, wraps
 from typing import TYPE_CHECKING, Any
@@ -377,11 +377,7 @@ def writers(connected: Connected, name: str, action: str | None, writer_id: str 
         return _released(name, "writer", released)
     with connected() as client:
         found = client.stream_writers(name)
-    rows = [_writer_row(one) for one in found]
-    return Summary(
-        [_writer_json(one) for one in found],
-        [Table(f"writers of {name}", rows, empty="no writers", optional=WRITER_OPTIONAL)],
-    )
+    return _listed("writers", name, map(_writer_json, found), map(_writer_row, found), WRITER_OPTIONAL)
 
 
 @named_command(output_options=table_options)
@@ -393,11 +389,7 @@ def stages(connected: Connected, name: str) -> Summary:
     """
     with connected() as client:
         found = client.stream_stages(name)
-    rows = [_stage_row(one) for one in found]
-    return Summary(
-        [_stage_json(one) for one in found],
-        [Table(f"stages of {name}", rows, empty="no stages", optional=STAGE_OPTIONAL)],
-    )
+    return _listed("stages", name, map(_stage_json, found), map(_stage_row, found), STAGE_OPTIONAL)
 
 
 @named_command(
@@ -418,8 +410,14 @@ def leases(connected: Connected, name: str, action: str | None, reader: str | No
         return _released(name, "reader", released)
     with connected() as client:
         found = client.stream_leases(name)
-    rows = [_lease_row(one) for one in found]
-    return Summary([_lease_json(one) for one in found], [Table(f"leases of {name}", rows, empty="no leases")])
+    return _listed("leases", name, map(_lease_json, found), map(_lease_row, found))
+
+
+def _listed(
+    kind: str, name: str, values: Iterable[dict[str, Any]], rows: Iterable[Cells], optional: Sequence[str] = ()
+) -> Summary:
+    """Return the list of what a stream has of a kind, such as its leases."""
+    return Summary(list(values), [Table(f"{kind} of {name}", list(rows), empty=f"no {kind}", optional=optional)])
 
 
 def _properties(found: StreamProperties) -> dict[str, Any]:
