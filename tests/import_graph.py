@@ -24,24 +24,28 @@ def named_by(node: ast.AST, package: str) -> list[str]:
     return []
 
 
+def statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield the statements of a module at any depth, without their expressions, which are most of its nodes."""
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            children = getattr(node, field, None)
+            if isinstance(children, list):
+                pending += children
+
+
 def _imports(source: str) -> Iterator[ast.AST]:
     """Yield the import statements, and the calls that may import.
 
-    Expressions are only looked at where such a call can be: most nodes of a module are expressions.
+    Expressions are only looked at where such a call can be.
     """
     tree = ast.parse(source)
     if "import_module" in source or "__import__" in source:
         yield from (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom | ast.Call))
         return
-    pending: list[ast.AST] = [tree]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield node
-        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
-            children = getattr(node, field, None)
-            if isinstance(children, list):
-                pending += children
+    yield from (node for node in statements(tree) if isinstance(node, ast.Import | ast.ImportFrom))
 
 
 def modules_imported(source: str, module: str, modules: set[str], *, is_package: bool = False) -> set[str]:

@@ -215,24 +215,34 @@ def find_planners(spark: SparkSession) -> set[psutil.Process]:
     return planners
 
 
+class PlannerKiller:
+    """Kills once the planners that began after it was made: those of queries of other tests are about to end."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._others = find_planners(spark)
+        self.killed: set[psutil.Process] = set()
+
+    def kill(self) -> bool:
+        """Kill the planners; return False if an earlier call has."""
+        if self.killed:
+            return False
+        self.killed.update(find_planners(self._spark) - self._others)
+        for planner in self.killed:
+            planner.kill()
+        return True
+
+
 def test_a_query_reads_each_row_once_after_its_planning_process_is_killed_in_a_batch(
     spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:
     stream.publisher().send(numbered(0, 40))
     frame = read_stream(spark, stream.options, maxRowsPerTrigger=20)
-    others = find_planners(spark)  # of queries of other tests, which are about to end
-    killed: set[psutil.Process] = set()
-
-    def kill_planner(_: int) -> None:
-        if not killed:
-            killed.update(find_planners(spark) - others)
-            for planner in killed:
-                planner.kill()
-
-    seen = CollectingSink(before_batch=kill_planner)
+    killer = PlannerKiller(spark)
+    seen = CollectingSink(before_batch=lambda _: killer.kill())
     with run_query(frame, tmp_path, seen, availableNow=True) as query:
         poll_until(lambda: query.exception(), TIMEOUT_S, "the query to fail", state=lambda: str(query.status))
-    assert killed
+    assert killer.killed
     assert seen.numbers == list(range(20))
     again = run_to_end(frame, tmp_path, seen)
     assert again.id == query.id

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import psutil
 import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -31,7 +30,7 @@ from tests.spark.queries import (
     run_to_end,
     run_to_end_after_failure,
 )
-from tests.spark.test_kills import find_planners
+from tests.spark.test_kills import PlannerKiller
 from tests.spark_conf import spark_conf
 from tests.waiting import poll_until
 
@@ -92,21 +91,17 @@ def test_limits_divide_available_now_or_are_refused_by_name(
 def test_each_row_is_read_once_after_a_kill_of_the_planner(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, 40))
-    others = find_planners(spark)
-    killed: set[psutil.Process] = set()
+    killer = PlannerKiller(spark)
 
     def kill_planner(_: int) -> None:
-        if not killed:
-            killed.update(find_planners(spark) - others)
-            for planner in killed:
-                planner.kill()
+        if killer.kill():
             raise RuntimeError("the batch fails, too")
 
     seen = CollectingSink(before_batch=kill_planner)
     frame = read_stream(spark, stream.options)
     with pytest.raises(StreamingQueryException):
         run_to_end(frame, tmp_path, seen)
-    assert killed
+    assert killer.killed
     publisher.send(numbered(40, 60))
     run_to_end_after_failure(frame, tmp_path, seen)
     assert seen.numbers == list(range(60))

@@ -17,7 +17,7 @@ from typing import Final
 
 import pytest
 
-from tests.import_graph import modules_imported, named_by
+from tests.import_graph import modules_imported, named_by, statements
 from tests.programs import CONNECTOR, ROOT
 
 MEASURED: Final = ("connector", "spark_jobs", "demo", "benchmarks", "tools", "tests")
@@ -193,14 +193,8 @@ def oversized(source: str, name: str) -> list[str]:
 
 
 def functions(module: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yield the functions of a module. Visits only statements: most nodes are expressions, which have no functions."""
-    nodes: list[ast.AST] = [module]
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
-        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
-            nodes += getattr(node, part, ())
+    """Yield the functions of a module."""
+    yield from (node for node in statements(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def connector_modules() -> list[Path]:
