@@ -305,15 +305,22 @@ class WritingClient:
         self._ledger: Final = Ledger(site.ledgers / f"{name}-{number}")
         self._next = number * MAX_ROWS
         self._writer: Final = self.client.writer(STREAM, writer_id=f"single-{number}", timeout=TIMEOUT_S)
+        self._is_written = False  # whether the open transaction has the next row
         self._ended_at = 0.0
         self._thread: Final = threading.Thread(target=self._write_until_error)
 
     def commit_row(self) -> None:
-        """Commit the next row. Raises the error of the writer; then the row is uncertain."""
+        """Commit the next row. Raises the error of the writer; then the row is uncertain, and the next call repeats it.
+
+        A transaction whose commit has failed takes no more rows: the repeated commit has the same ones.
+        """
         row = self._next
         try:
-            self._writer.write(pa.record_batch({"id": pa.array([row], pa.int64())}))
+            if not self._is_written:
+                self._writer.write(pa.record_batch({"id": pa.array([row], pa.int64())}))
+                self._is_written = True
             self._writer.commit()
+            self._is_written = False
         except AeronSparkError:
             self._site.uncertain.add(row)
             raise
