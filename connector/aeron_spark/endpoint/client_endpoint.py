@@ -268,7 +268,7 @@ class ClientEndpoint(EndpointCore):
         """The options, which do not change."""
         return self._own_options
 
-    # What the event loop reports.
+    # Called by the event loop.
 
     @property
     def inbox(self) -> Inbox:

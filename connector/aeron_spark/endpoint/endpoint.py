@@ -230,7 +230,7 @@ class EndpointCore(ConnectionOwner):
             pool.tick()
         self.run_due(now)
 
-    # What a client and a server do differently. For the event loop, but for the properties.
+    # Client and server implement these differently. Only the event loop calls the methods.
 
     @property
     @abstractmethod
