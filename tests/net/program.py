@@ -7,6 +7,7 @@ Messages are numbers with padding, so that a receiver notices missing, repeated 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -17,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from aeron_spark import node
 from aeron_spark.aeron import jvm
 from aeron_spark.aeron.client import client_of, close_client
 from aeron_spark.aeron.counters import read_counters
@@ -350,6 +352,12 @@ class WithDriver:
 def main() -> None:
     name, options = sys.argv[1], json.loads(sys.argv[2])
     gc.freeze()
+    with node.ensure(options["dir"]) if options.get("own_node") else contextlib.nullcontext():
+        _run(name, options)
+    _print_response({"closed": True})
+
+
+def _run(name: str, options: dict[str, Any]) -> None:
     roles: dict[str, type[Role]] = {"driver": Driver, "server": ServerProgram, "clients": Clients}
     if name != "driver" and not options.get("own_driver"):
         jvm.start()
@@ -362,7 +370,6 @@ def main() -> None:
         except Exception as error:
             _print_response({"raised": f"{type(error).__name__}: {error}"})
     role.close()
-    _print_response({"closed": True})
 
 
 def _print_response(response: dict[str, Any]) -> None:

@@ -130,16 +130,16 @@ class Programs:
         return self._start(namespace, "driver", {"dir": self._new_dir(), **options})
 
     def server(self, driver: Program | None = None, address: str = ADDRESS, **more: Any) -> Program:
-        """Start a server on a driver, or on a node that it starts. All servers of a test have the same key."""
+        """Start a server on a driver, or with a node that it starts. All servers of a test have the same key."""
         home = self._folder / "server"
         home.mkdir(mode=0o700, exist_ok=True)
-        options = {"dir": self._dir(driver), "home": str(home), "address": address, "more": more}
+        options = {**self._place(driver), "home": str(home), "address": address, "more": more}
         return self._start(self.site.server, "server", options)
 
     def clients(self, on: Program | Namespace, *tags: str, address: str = ADDRESS, **more: Any) -> Program:
-        """Start clients on a driver, or on a new node in a namespace. They do not connect yet."""
+        """Start clients on a driver, or with a new node in a namespace. They do not connect yet."""
         driver, namespace = (on, on.namespace) if isinstance(on, Program) else (None, on)
-        options = {"dir": self._dir(driver), "tags": list(tags), "address": address, "more": more}
+        options = {**self._place(driver), "tags": list(tags), "address": address, "more": more}
         return self._start(namespace, "clients", options)
 
     def restart(self, program: Program) -> Program:
@@ -215,8 +215,10 @@ class Programs:
         self._dirs.append(new_aeron_dir(self._run_name))
         return str(self._dirs[-1])
 
-    def _dir(self, driver: Program | None) -> str:
-        return self._new_dir() if driver is None else str(driver.await_ready().options["dir"])
+    def _place(self, driver: Program | None) -> dict[str, Any]:
+        if driver is None:
+            return {"dir": self._new_dir(), "own_node": True}
+        return {"dir": driver.await_ready().options["dir"]}
 
     def _start(self, namespace: Namespace, role: str, options: dict[str, Any]) -> Program:
         log = self._folder / f"{len(self._running)}-{role}.log"

@@ -115,6 +115,7 @@ def test_row_96_a_client_without_a_server_names_the_failed_step(shared_aeron_dir
 
 @pytest.mark.full("a node and two programs; row 85 ends both sides by a signal, too")
 def test_row_100_sigterm_ends_a_server_and_its_channels(own_dir: Path, listen: HostPort) -> None:
+    node.ensure(own_dir, archive=False).close()
     server = start_server(listen, own_dir, "--duologue-ports", str(listen.port + 10))
     client = start_command("client", "--connect", str(listen), "--aeron-dir", str(own_dir), "--json")
     assert [next_event(client)["event"] for _ in range(2)] == ["connected", "echo"]
