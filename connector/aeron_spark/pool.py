@@ -270,6 +270,7 @@ class PoolEntry:
         self._connecting = threading.Lock()
         self._client: Client | None = None
         self._was_connected = False
+        self._was_reached = False  # the server has accepted a connection, or has refused one for now
         self._parent_objects: list[object] = []
 
     @property
@@ -289,8 +290,8 @@ class PoolEntry:
 
     @property
     def closed(self) -> bool:
-        """Whether the entry never connected, so that a repeated call would fail, too."""
-        return not self._was_connected
+        """Whether the server was never reached, so that a repeated call would fail, too. A full server was reached."""
+        return not self._was_reached
 
     @property
     def connected(self) -> bool:
@@ -369,7 +370,7 @@ class PoolEntry:
                 if client is not None:
                     self.close_client(client)
                 client = self._client = self._new_client(None if seconds is None else end)
-                self._was_connected = True
+                self._was_connected = self._was_reached = True
                 self._pool.register_open(self)
             return client
         finally:
@@ -396,6 +397,7 @@ class PoolEntry:
             except RefusedError as error:
                 if not error.retriable:
                     raise
+                self._was_reached = True
                 if self._pool.clock() >= start + retry_s:
                     raise _refused_error(error, self.address, retry_s) from None
                 if error.retry is Retry.WHEN_FREED:

@@ -26,7 +26,15 @@ from aeron_spark.pool import (
     THREAD_NAME,
     ConnectionPool,
 )
-from aeron_spark.wire.stream_requests import LastCommitted, LastTransaction, encode_response
+from aeron_spark.stream_client import staging
+from aeron_spark.wire.stream_requests import (
+    CommitEmptyTransaction,
+    Committed,
+    LastCommitted,
+    LastTransaction,
+    Transaction,
+    encode_response,
+)
 from tests.unit.endpoint.endpoints import wait_for
 from tests.unit.stream_client.connections import connection_of
 from tests.unit.test_error_codes import ADVICE
@@ -376,6 +384,28 @@ def test_a_short_call_tries_a_full_server_only_until_its_timeout(monkeypatch: py
     assert caught.value.reason == "full"
     assert world.now == 1002.0
     assert (times[0], max(times), min(times)) == (2.0, 2.0, MIN_CONNECT_TIMEOUT_S)
+
+
+def test_a_commit_waits_until_a_full_server_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: a process that had no connection yet gave up after the first attempt at a commit, of 20 s."""
+    world = World()
+    refuse = world.connect
+
+    def connect(address: str, **options: Any) -> Client:
+        world.refusals = [RefusedError("Server is full", reason="full")] * (world.now < 1_060.0)
+        return refuse(address, **options)
+
+    def sleep(seconds: float) -> None:
+        world.now += seconds
+
+    world.pool.connect = connect
+    monkeypatch.setattr("aeron_spark.pool.time.sleep", sleep)
+    session = world.pool.sessions(route_to())["host:1"]
+    session.sleep = sleep
+    commit = CommitEmptyTransaction("s", Transaction("w", "run", 0), staging.COMMIT_TIMEOUT_S)
+    monkeypatch.setattr(Client, "handle", lambda client, request: encode_response(Committed(False, (), "")))
+    assert not staging.commit(session, commit).repeated
+    assert 1_060.0 <= world.now < 1_061.0
 
 
 @contextmanager

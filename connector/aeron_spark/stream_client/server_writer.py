@@ -65,7 +65,7 @@ class ServerWriter:
         return self.servers[turn % len(self._sessions)]
 
     def has_reached(self, server: str) -> bool:
-        """Whether this process was connected to the server before."""
+        """Whether the server has accepted a connection of this process before, or has refused one for now."""
         return not self._sessions[server].client.closed
 
     def check_answers(self, transaction: Transaction, server: str) -> None:
