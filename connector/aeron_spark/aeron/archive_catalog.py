@@ -98,14 +98,18 @@ def parse_catalog(data: bytes, name: str, is_wanted: Callable[[int, int], bool] 
     entries: dict[int, CatalogEntry] = {}
     faults: list[str] = []
     known: set[int] = set()
+    end = CATALOG_HEADER_LENGTH
     for at, length, state in _entries(data, alignment):
         if len(faults) == MAX_FAULTS:
             faults.append(f"the entries from byte {at} on were not read, because there are too many errors")
             break
+        end = at + _aligned(ENTRY_HEADER_LENGTH + length, alignment)
+        if end > len(data):
+            faults.append(f"the entry at byte {at} is longer than the catalog")
         if state != VALID:
             continue
         ids = _ids(data, at + ENTRY_HEADER_LENGTH, length)
-        if ids is None:
+        if ids is None or not _has_texts(data, at + ENTRY_HEADER_LENGTH, length):
             faults.append(f"the entry at byte {at} is not a recording's")
             continue
         if ids[0] in known or not 0 <= ids[0] < next_id:
@@ -115,10 +119,11 @@ def parse_catalog(data: bytes, name: str, is_wanted: Callable[[int, int], bool] 
         if is_wanted(*ids):
             entry = data[at : at + ENTRY_HEADER_LENGTH + length]
             recording = _parse_descriptor(entry[ENTRY_HEADER_LENGTH:])
-            if recording is None:
-                faults.append(f"the entry at byte {at} is not a recording's")
-            else:
-                entries[recording.id] = CatalogEntry(recording, entry)
+            entries[recording.id] = CatalogEntry(recording, entry)
+    else:
+        # An archive that gives a recording a longer channel moves the later entries, and for a moment leaves a gap.
+        if data[end:].strip(b"\0"):
+            faults.append(f"there is an entry behind the end of the entries at byte {end}")
     return Catalog(version, next_id, alignment, entries, tuple(faults))
 
 
@@ -142,17 +147,27 @@ def _ids(data: bytes, at: int, length: int) -> tuple[int, int] | None:
     return recording_id, stream_id
 
 
-def _parse_descriptor(data: bytes) -> Recording | None:
+def _has_texts(data: bytes, at: int, length: int) -> bool:
+    """Whether the texts of the descriptor at ``at`` end within its length."""
+    end = at + length
+    at += NUMBERS.size
+    for _ in range(TEXTS):
+        if at + _LENGTH.size > end:
+            return False
+        (text_length,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size + text_length
+        if at > end:
+            return False
+    return True
+
+
+def _parse_descriptor(data: bytes) -> Recording:
     _, _, *numbers = NUMBERS.unpack_from(data)
     texts = []
     at = NUMBERS.size
     for _ in range(TEXTS):
-        if at + _LENGTH.size > len(data):
-            return None
         (length,) = _LENGTH.unpack_from(data, at)
         at += _LENGTH.size + length
-        if at > len(data):
-            return None
         texts.append(data[at - length : at].decode("latin-1"))
     return recording_of(numbers, texts)
 
