@@ -40,7 +40,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from aeron_spark.errors import UsageError
+from aeron_spark.errors import EndedError, UsageError
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -235,6 +235,24 @@ _THREADS: Final = 17
 _KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD: such a thread never has memory
 _MAX_STAT_BYTES: Final = 4_096
 _ENDED: Final = ("Z", "X")  # the parent has not reaped it
+
+
+def sleep_with_parent() -> Callable[[float], None]:
+    """Return a function that sleeps for some seconds, and raises EndedError if this process's parent has ended.
+
+    Nobody waits any more for the result of a process whose parent has ended: its own waits must end, too.
+    """
+    parent = os.getppid()
+
+    def sleep(seconds: float) -> None:
+        if os.getppid() != parent:
+            raise EndedError(
+                f"process {parent}, which started this one, has ended",
+                remedy="Start it again, such as the Spark application.",
+            )
+        time.sleep(seconds)
+
+    return sleep
 
 
 def has_mapped(pid: int, file: Path) -> bool:

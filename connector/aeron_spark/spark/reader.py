@@ -33,6 +33,7 @@ from aeron_spark.log_factory import log_of, open_log
 from aeron_spark.options import DirectRoute, ReadOptions, ServerRoute, WantedOffsets
 from aeron_spark.options.values import Moment
 from aeron_spark.pool import POOL
+from aeron_spark.process import sleep_with_parent
 from aeron_spark.spark.pyspark_api import (
     EqualTo,
     Filter,
@@ -86,7 +87,12 @@ class Task:
 
     def stream(self) -> QueryPlanner:
         times = self.options.timestamp_from
-        log = restartable(lambda: open_planning_log(self.options, self.framed), self.options.route, is_running=False)
+        log = restartable(
+            lambda: open_planning_log(self.options, self.framed),
+            self.options.route,
+            is_running=False,
+            sleep=sleep_with_parent(),  # Spark does not end a planner that waits for an archive
+        )
 
         def open_again(options: ReadOptions, framed: bool) -> Log:
             log.renew()
