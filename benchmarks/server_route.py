@@ -13,7 +13,7 @@ from benchmarks.latency import INTERVAL_MS, MESSAGES, micro_batches
 from benchmarks.measure import Figure, measure_seconds
 from benchmarks.samples import median_ratio
 from benchmarks.secure_server import run_server
-from benchmarks.starting import LATER_TASKS, make_task, range_as_json, time_in_new_process
+from benchmarks.starting import LATER_TASKS, make_task, time_in_new_process
 
 REPLAY_PORT: Final = 21592
 LENGTH: Final = 1_300
@@ -158,7 +158,7 @@ def _measure_first_rows(env: Environment, new_stream_options: NewStreamOptions) 
     options = new_stream_options(payload="raw")
     _save_seconds(_few_rows(env), options)
     try:
-        ranges = [range_as_json(one) for one in make_task(options).stream().whole()]
+        ranges = tuple(make_task(options).stream().whole())
     finally:
         POOL.close()
     runs = [time_in_new_process(options, ranges, 3 if env.quick else LATER_TASKS) for _ in range(env.rounds)]

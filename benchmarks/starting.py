@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import pickle
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -24,9 +26,10 @@ LENGTH: Final = 100
 MESSAGES: Final = 200_000
 LATER_TASKS: Final = 20
 PROGRAM: Final = """
-import json, sys
+import base64, json, pickle, sys
 from benchmarks.starting import time_first_rows
-print(json.dumps(time_first_rows(json.loads(sys.argv[1]), json.loads(sys.argv[2]), int(sys.argv[3]))))
+options, ranges = pickle.loads(base64.b64decode(sys.argv[1]))
+print(json.dumps(time_first_rows(options, ranges, int(sys.argv[2]))))
 """
 
 
@@ -34,7 +37,7 @@ def run(env: Environment) -> Iterator[Figure]:
     """Measure in separate processes, then in Spark's workers."""
     stream = env.recorded_stream(MESSAGES, LENGTH)
     options = env.stream_options(stream, payload="raw")
-    ranges = [range_as_json(one) for one in make_task(options).stream().whole()]
+    ranges = tuple(make_task(options).stream().whole())
     later = 3 if env.quick else LATER_TASKS
     runs = [time_in_new_process(options, ranges, later) for _ in range(env.rounds)]
     yield _first_task_figure("first task in a new process, start of the JVM included", [run[0] for run in runs])
@@ -48,10 +51,10 @@ def run(env: Environment) -> Iterator[Figure]:
     )
 
 
-def time_first_rows(options: dict[str, str], ranges: list[dict[str, Any]], later: int) -> list[float]:
+def time_first_rows(options: dict[str, str], ranges: tuple[Range, ...], later: int) -> list[float]:
     """Return the seconds from the call to the first batch: of a first task, then of ``later`` ones."""
     task = make_task(options)
-    partition = RangePartition(tuple(Range(**one) for one in ranges), task.options.route)
+    partition = RangePartition(ranges, task.options.route)
     durations = []
     for _ in range(1 + later):
         started = time.perf_counter()
@@ -63,9 +66,9 @@ def time_first_rows(options: dict[str, str], ranges: list[dict[str, Any]], later
     return durations
 
 
-def time_in_new_process(options: dict[str, str], ranges: list[dict[str, Any]], later: int) -> list[float]:
+def time_in_new_process(options: dict[str, str], ranges: tuple[Range, ...], later: int) -> list[float]:
     completed = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(options), json.dumps(ranges), str(later)],
+        [sys.executable, "-c", PROGRAM, base64.b64encode(pickle.dumps((options, ranges))).decode(), str(later)],
         stdout=subprocess.PIPE,
         text=True,
         timeout=120,
@@ -76,7 +79,7 @@ def time_in_new_process(options: dict[str, str], ranges: list[dict[str, Any]], l
 
 
 def _time_in_worker(
-    env: Environment, options: dict[str, str], ranges: list[dict[str, Any]], *, keep: bool
+    env: Environment, options: dict[str, str], ranges: tuple[Range, ...], *, keep: bool
 ) -> tuple[int, float]:
     """Return the worker's process id and the seconds of its task; Spark uses the worker again only with ``keep``."""
 
@@ -96,10 +99,6 @@ def make_task(options: dict[str, str]) -> Task:
     from aeron_spark.direct.archive_recordings import this_host
 
     return Task(ReadOptions.parse(options, streaming=False), "raw", RAW, this_host())
-
-
-def range_as_json(positions: Range) -> dict[str, Any]:
-    return {name: getattr(positions, name) for name in Range.__dataclass_fields__}
 
 
 def _first_task_figure(name: str, seconds: list[float]) -> Figure:
