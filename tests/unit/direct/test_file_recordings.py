@@ -229,10 +229,11 @@ def test_an_answer_is_right_at_a_moment_of_the_call_in_many_histories(history: H
     check_history(*history)
 
 
+@pytest.mark.parametrize("recordings", [2, 3])
 @pytest.mark.parametrize("step", range(1, 12))
-def test_a_catalog_in_which_entries_are_moving_gives_no_wrong_answer(step: int) -> None:
+def test_a_catalog_in_which_entries_are_moving_gives_no_wrong_answer(step: int, recordings: int) -> None:
     """Regression: between two steps of a move the entries seem to end before those that moved."""
-    check_history([("start", 0), ("record", 0), ("start", 0)], [("shift", 0)], [step], [])
+    check_history([("start", 0), ("record", 0)] + [("start", 0)] * (recordings - 1), [("shift", 0)], [step], [])
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
