@@ -240,7 +240,7 @@ _ENDED: Final = ("Z", "X")  # the parent has not reaped it
 def sleep_with_parent() -> Callable[[float], None]:
     """Return a function that sleeps for some seconds, and raises EndedError if this process's parent has ended.
 
-    Nobody waits any more for the result of a process whose parent has ended: its own waits must end, too.
+    After the end of its parent, no process reads the result of this one, and a wait for it has no use.
     """
     parent = os.getppid()
 

@@ -68,7 +68,7 @@ def test_replays_of_an_interrupted_request_are_stopped(node: NodeHandle, stream:
         jclass("java.lang.Thread").currentThread().interrupt()  # so that the first look for a response is the last
         with pytest.raises(jpype.JException, match="interrupt"):
             requests.start(CHANNEL, UNREAD, longs([recording] * 2), longs([0, 0]), longs([publishing.position] * 2))
-        wait_for(lambda: active() == 2, TIMEOUT_S, "two replays that nobody reads")
+        wait_for(lambda: active() == 2, TIMEOUT_S, "two replays without a reader")
         wait_for(lambda: requests.error(NO_REPLAY) is None and active() == 0, TIMEOUT_S, "the end of these replays")
     subscription.close()
     publishing.stop()

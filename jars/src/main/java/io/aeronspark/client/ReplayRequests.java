@@ -141,7 +141,7 @@ public final class ReplayRequests
         }
     }
 
-    /** Stop replays of which nobody gets the sessions, now or with their responses: an archive has few of them. */
+    /** Stop the replays of a failed request, also those that begin later: an archive can run only a few at once. */
     private void abandon(final long[] correlations, final Started started)
     {
         for (int i = 0; i < correlations.length; i++)
